@@ -35,11 +35,12 @@ func reportUnassignable(r *run, gpus map[string][]string, path string) {
 		}
 	}
 	r.reportGPUs(Finding{
-		Path:   path,
-		Title:  "The GPU cannot be assigned to a VM",
-		Found:  capital(join(lines)) + ".",
-		Wanted: fmt.Sprintf("%s assigns %s whole: the host must be able to dismount it, and a VM to use it.", r.label(), verb(len(unfit), "it", "each of them")),
-		Fix:    "Name other GPUs in `" + path + "`; the `gpu_inventory` data source shows the `status` of each.",
+		Path:  path,
+		Title: "The GPU cannot be assigned to a VM",
+		Found: capital(join(lines)) + ".",
+		Wanted: fmt.Sprintf("%s assigns %s whole: the host must be able to dismount it, and a VM to use it.",
+			r.label(), verb(len(unfit), "it", "each of them")),
+		Fix: "Name other GPUs in `" + path + "`; the `gpu_inventory` data source shows the `status` of each.",
 	}, "unassignable", unfit)
 }
 

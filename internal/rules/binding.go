@@ -124,9 +124,12 @@ func checkSizes(r *run, at whatif.Located, id, label string) {
 	size, exact := own.Size()
 	first.Path, first.VM = "partition.config", at.VM.Name
 	first.Title = "The clustered VM may get a partition of another size"
-	first.Found = fmt.Sprintf("Partition config %s gives partitions of %s. %s could also get one from %s.", quote(id), sizeText(size, exact), vmText(at.VM), join(lines))
-	first.Wanted = fmt.Sprintf("%s takes a partition of this config, and Hyper-V chooses among all GPUs of the node where the VM starts. A clustered VM cannot be pinned to a GPU.", label)
-	first.Fix = "Give all GPUs of these nodes the same layout, with `cluster` instead of `hosts` in the config, or leave `config` out to take any partition."
+	first.Found = fmt.Sprintf("Partition config %s gives partitions of %s. %s could also get one from %s.",
+		quote(id), sizeText(size, exact), vmText(at.VM), join(lines))
+	first.Wanted = fmt.Sprintf("%s takes a partition of this config, and Hyper-V chooses among all GPUs of the node where the VM starts. A "+
+		"clustered VM cannot be pinned to a GPU.", label)
+	first.Fix = "Give all GPUs of these nodes the same layout, with `cluster` instead of `hosts` in the config, or leave `config` out to " +
+		"take any partition."
 	r.report(first, keys...)
 }
 

@@ -53,10 +53,12 @@ func checkConfigRoom(r *run, c *gpu.PartitionConfig) {
 			continue
 		}
 		r.report(Finding{
-			Path:   "gpu_p.partition_count",
-			Title:  "Too few partitions for the running VMs",
-			Host:   host,
-			Found:  fmt.Sprintf("On %s %s: %s.", hostText(host), verb(need, "1 running VM needs a partition", fmt.Sprintf("%d partitions are needed by running VMs", need)), joinAll(names(whatif.RunningOnly(demands)))),
+			Path:  "gpu_p.partition_count",
+			Title: "Too few partitions for the running VMs",
+			Host:  host,
+			Found: fmt.Sprintf("On %s %s: %s.", hostText(host),
+				verb(need, "1 running VM needs a partition", fmt.Sprintf("%d partitions are needed by running VMs", need)),
+				joinAll(names(whatif.RunningOnly(demands)))),
 			Wanted: fmt.Sprintf("%s leaves %s there.", r.label(), plural(room, "partition")),
 			Fix:    "Choose a larger `partition_count`, or unassign or move some of these VMs first.",
 		}, overflow("config", host, need-room)...)
@@ -71,13 +73,15 @@ func warnOfOff(r *run, host string, room int, demands map[string]whatif.Demand) 
 		return
 	}
 	r.report(Finding{
-		Level:  Warning,
-		Path:   "gpu_p.partition_count",
-		Title:  "More VMs than partitions",
-		Host:   host,
-		Found:  fmt.Sprintf("On %s, %s configured for %s: %s.", hostText(host), verb(configured, "1 partition is", fmt.Sprintf("%d partitions are", configured)), plural(len(demands), "VM"), joinAll(names(demands))),
-		Wanted: fmt.Sprintf("%s leaves %s there. VMs take their partition when they start, so not all of them can run at the same time.", r.label(), plural(room, "partition")),
-		Fix:    "Choose a larger `partition_count`, or unassign or move some of these VMs.",
+		Level: Warning,
+		Path:  "gpu_p.partition_count",
+		Title: "More VMs than partitions",
+		Host:  host,
+		Found: fmt.Sprintf("On %s, %s configured for %s: %s.", hostText(host),
+			verb(configured, "1 partition is", fmt.Sprintf("%d partitions are", configured)), plural(len(demands), "VM"), joinAll(names(demands))),
+		Wanted: fmt.Sprintf("%s leaves %s there. VMs take their partition when they start, so not all of them can run at the same time.",
+			r.label(), plural(room, "partition")),
+		Fix: "Choose a larger `partition_count`, or unassign or move some of these VMs.",
 	}, overflow("configured", host, configured-room)...)
 }
 
@@ -119,16 +123,20 @@ func checkPartitionRoom(r *run, a *gpu.Assignment) {
 		VM:     at.VM.Name,
 		Title:  "No free partition",
 		Wanted: fmt.Sprintf("%s needs one more.", r.label()),
-		Fix:    "Choose a larger `partition_count`, move the VM to another host, or unassign another VM in an apply of its own: Terraform may remove it only after this VM has started.",
+		Fix: "Choose a larger `partition_count`, move the VM to another host, or unassign another VM in an apply of its own: Terraform may " +
+			"remove it only after this VM has started.",
 	}
 	switch {
 	case whatif.RunsAfter(at.VM, a) && running+1 > room:
-		f.Found = fmt.Sprintf("%s has %s, and VMs that run use %s: %s.", where, plural(room, "partition"), verb(running, "1", strconv.Itoa(running)), joinAll(names(whatif.RunningOnly(demands))))
+		f.Found = fmt.Sprintf("%s has %s, and VMs that run use %s: %s.", where, plural(room, "partition"),
+			verb(running, "1", strconv.Itoa(running)), joinAll(names(whatif.RunningOnly(demands))))
 	case configured+1 > room:
 		f.Level = Warning
 		f.Title = "More VMs than partitions"
-		f.Found = fmt.Sprintf("%s has %s for %s: %s.", where, plural(room, "partition"), plural(configured+1, "VM"), joinAll(append(names(demands), "this one")))
-		f.Wanted = fmt.Sprintf("%s adds one more. VMs take their partition when they start, so not all of them can run at the same time.", r.label())
+		f.Found = fmt.Sprintf("%s has %s for %s: %s.", where, plural(room, "partition"), plural(configured+1, "VM"),
+			joinAll(append(names(demands), "this one")))
+		f.Wanted = fmt.Sprintf("%s adds one more. VMs take their partition when they start, so not all of them can run at the same time.",
+			r.label())
 	default:
 		return
 	}
@@ -150,11 +158,12 @@ func checkPoolRoom(r *run, a *gpu.Assignment) {
 	delete(users, gpu.FoldID(at.VM.ID))
 	running, configured := whatif.Tally(users)
 	f := Finding{
-		Path:   "pool",
-		Host:   at.Key,
-		VM:     at.VM.Name,
-		Title:  "The pool has too few GPUs",
-		Found:  fmt.Sprintf("Pool %s on %s has %s; these VMs use it: %s.", quote(a.Pool.Name), hostText(at.Key), plural(size, "GPU"), join(names(users))),
+		Path:  "pool",
+		Host:  at.Key,
+		VM:    at.VM.Name,
+		Title: "The pool has too few GPUs",
+		Found: fmt.Sprintf("Pool %s on %s has %s; these VMs use it: %s.", quote(a.Pool.Name), hostText(at.Key),
+			plural(size, "GPU"), join(names(users))),
 		Wanted: fmt.Sprintf("%s takes %s.", r.label(), plural(whatif.PoolCount(a.Pool), "GPU")),
 		Fix:    "Add GPUs to the pool's `members` on this host, lower `count`, or unassign another VM.",
 	}
@@ -195,10 +204,11 @@ func checkPoolMembers(r *run, want, prior *gpu.PoolConfig) {
 			alone = max(alone, u.Amount)
 		}
 		f := Finding{
-			Path:   "members",
-			Title:  "The pool would have fewer GPUs than its VMs use",
-			Host:   host,
-			Found:  fmt.Sprintf("VMs on %s draw %s from pool %s: %s.", hostText(host), plural(configured, "GPU"), quote(pool.Name), joinAll(names(users))),
+			Path:  "members",
+			Title: "The pool would have fewer GPUs than its VMs use",
+			Host:  host,
+			Found: fmt.Sprintf("VMs on %s draw %s from pool %s: %s.", hostText(host), plural(configured, "GPU"),
+				quote(pool.Name), joinAll(names(users))),
 			Wanted: fmt.Sprintf("%s leaves %s in the pool there.", r.label(), plural(size, "GPU")),
 			Fix:    "Unassign these VMs first, or keep the GPUs in the pool.",
 		}

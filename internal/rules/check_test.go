@@ -302,7 +302,9 @@ func TestDestroyIsNotBlocked(t *testing.T) {
 	h.VMs[0].Generation = 1
 	h.Controllers = []gpu.Controller{{Name: "SomeManager", Role: gpu.LayoutController}}
 	holds(h, "a", 0)
-	for name, prior := range map[string]gpu.Want{"config": config("vdi", 4, "hv01"), "assignment": partition("a", "hv01"), "pool": pool("p", "hv01")} {
+	for name, prior := range map[string]gpu.Want{
+		"config": config("vdi", 4, "hv01"), "assignment": partition("a", "hv01"), "pool": pool("p", "hv01"),
+	} {
 		if found := rules.Check(world(h), change.Change{Token: "t", Prior: prior}, rules.Levels{rules.Feasible: rules.Off}); len(found) != 0 {
 			t.Errorf("%s: a destroy must not be blocked, got %+v", name, found)
 		}

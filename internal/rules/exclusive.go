@@ -43,16 +43,20 @@ func checkSinglePartition(r *run) {
 	claim, claimed := r.ClaimOnVM(at.Key, at.VM.ID)
 	switch {
 	case claimed && !r.Ours(claim):
-		f.Found = fmt.Sprintf("%s on %s has %s, assigned by %s.", vmText(at.VM), hostText(at.Key), plural(n, "GPU partition adapter"), whose(claim))
+		f.Found = fmt.Sprintf("%s on %s has %s, assigned by %s.", vmText(at.VM), hostText(at.Key), plural(n, "GPU partition adapter"),
+			whose(claim))
 		f.Fix = r.handOver(vmText(at.VM))
 	case !r.HadPartition(at):
-		f.Found = fmt.Sprintf("%s on %s has %s that no Terraform resource manages; it was assigned by other means, such as Windows Admin Center or PowerShell.",
+		f.Found = fmt.Sprintf("%s on %s has %s that no Terraform resource manages; it was assigned by other means, such as Windows Admin "+
+			"Center or PowerShell.",
 			vmText(at.VM), hostText(at.Key), plural(n, "GPU partition adapter"))
-		f.Fix = fmt.Sprintf("Adopt it with `terraform import ADDRESS %s`, where ADDRESS is this resource's address, or unassign the partition where it was assigned.",
+		f.Fix = fmt.Sprintf("Adopt it with `terraform import ADDRESS %s`, where ADDRESS is this resource's address, or unassign the partition "+
+			"where it was assigned.",
 			at.VM.ID)
 	case n > 1:
 		f.Title = "The VM has several partitions"
-		f.Found = fmt.Sprintf("%s on %s has %s; only one of them can come from this state.", vmText(at.VM), hostText(at.Key), plural(n, "GPU partition adapter"))
+		f.Found = fmt.Sprintf("%s on %s has %s; only one of them can come from this state.", vmText(at.VM),
+			hostText(at.Key), plural(n, "GPU partition adapter"))
 		f.Fix = "Remove the adapters that were added by other means while the VM is off."
 	default:
 		return
@@ -302,7 +306,8 @@ func checkUniqueName(r *run) {
 		for _, e := range r.OthersForVM(w.Assignment) {
 			// Partitions on both or on one side have rules of their own.
 			if o := e.Plan.Want.Assignment; o != nil && o.Partition == nil && w.Assignment.Partition == nil {
-				reportTwin(r, e, "vm", "VM "+quote(r.vmName(w.Assignment, o)), "Put everything that the VM gets into one gpu_vm_assignment; `pool = { count = 2 }` gives it two GPUs.")
+				reportTwin(r, e, "vm", "VM "+quote(r.vmName(w.Assignment, o)),
+					"Put everything that the VM gets into one gpu_vm_assignment; `pool = { count = 2 }` gives it two GPUs.")
 			}
 		}
 	}

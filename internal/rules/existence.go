@@ -54,7 +54,8 @@ func reportMissing(r *run, gpus map[string][]string, path string) {
 			GPU:    missing[0],
 			Found:  fmt.Sprintf("%s has %s.", capital(hostText(host)), join(gpusSeen(h))),
 			Wanted: fmt.Sprintf("%s names %s.", r.label(), join(missing)),
-			Fix:    "Write a GPU id as the `gpu_inventory` data source prints it for this host. On Hyper-V the id of a GPU changes with its slot, on Linux when it is replaced.",
+			Fix: "Write a GPU id as the `gpu_inventory` data source prints it for this host. On Hyper-V the id of a GPU changes with its slot, " +
+				"on Linux when it is replaced.",
 		}, keys...)
 	}
 }
@@ -148,15 +149,17 @@ func checkExistingPool(r *run) {
 		if !ok || r.isOwnPool(host, h, p.Name) {
 			continue
 		}
-		fix := fmt.Sprintf("Adopt it with `terraform import ADDRESS %s/%s`, where ADDRESS is this resource's address, or choose another `name`.", host, pool.Name)
+		fix := fmt.Sprintf("Adopt it with `terraform import ADDRESS %s/%s`, where ADDRESS is this resource's address, or choose another `name`.",
+			host, pool.Name)
 		if !r.Plan.Prior.Empty() {
 			fix = "Delete that pool on the host once no VM draws from it, or leave the host out of this pool."
 		}
 		r.report(Finding{
-			Path:   "name",
-			Title:  "The pool already exists",
-			Host:   host,
-			Found:  fmt.Sprintf("%s has a pool %s with %s, and no Terraform resource manages it.", capital(hostText(host)), quote(pool.Name), plural(len(pool.GPUs), "GPU")),
+			Path:  "name",
+			Title: "The pool already exists",
+			Host:  host,
+			Found: fmt.Sprintf("%s has a pool %s with %s, and no Terraform resource manages it.", capital(hostText(host)),
+				quote(pool.Name), plural(len(pool.GPUs), "GPU")),
 			Wanted: fmt.Sprintf("%s creates a pool of that name there.", r.label()),
 			Fix:    fix,
 		}, key("pool", host, p.Name))
@@ -203,7 +206,8 @@ func checkKnownConfig(r *run) {
 		Path:   "partition.config",
 		VM:     whatif.VMWritten(a),
 		Wanted: fmt.Sprintf("%s takes a partition of it.", r.label()),
-		Fix:    "Refer to the resource, as in `partition = { config = gpu_partition_config.NAME.id }`, so that Terraform makes it first, or leave `config` out to take any partition.",
+		Fix: "Refer to the resource, as in `partition = { config = gpu_partition_config.NAME.id }`, so that Terraform makes it first, or " +
+			"leave `config` out to take any partition.",
 	}), key("config", id))
 }
 

@@ -57,10 +57,11 @@ func reportShortage(r *run, s whatif.Shortage, h *gpu.Host, path string) {
 		free += " that these may use, by their possible owners, pins and quotas"
 	}
 	r.report(Finding{
-		Path:   path,
-		Title:  "Not enough partitions for a failover",
-		Host:   s.Host,
-		Found:  fmt.Sprintf("When %s fails, %s must move, but the other nodes of cluster %s have %s.", hostText(s.Host), plural(s.Moves, "running VM"), quote(h.Cluster.Name), free),
+		Path:  path,
+		Title: "Not enough partitions for a failover",
+		Host:  s.Host,
+		Found: fmt.Sprintf("When %s fails, %s must move, but the other nodes of cluster %s have %s.",
+			hostText(s.Host), plural(s.Moves, "running VM"), quote(h.Cluster.Name), free),
 		Wanted: fmt.Sprintf("The other nodes should have room for the VMs of any one node; %s would stay off.", plural(s.VMs, "VM")),
 		Fix:    "Choose a larger `partition_count`, add a node, or accept that some VMs wait until the node is back.",
 	}, overflow("failover", whatif.Cluster(h), s.VMs)...)

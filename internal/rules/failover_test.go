@@ -217,7 +217,8 @@ func headroomOf(rng *rand.Rand, changes, assigns, alters bool) (rules.World, hea
 func TestHeadroomIsTheLargestShortage(t *testing.T) {
 	t.Parallel()
 	for name, of := range map[string]struct{ changes, assigns, alters bool }{
-		"it stands": {}, "the count changes": {changes: true}, "VMs are assigned": {assigns: true}, "a first plan": {changes: true, assigns: true}, "an assignment changes": {alters: true},
+		"it stands": {}, "the count changes": {changes: true}, "VMs are assigned": {assigns: true},
+		"a first plan": {changes: true, assigns: true}, "an assignment changes": {alters: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -279,7 +280,8 @@ func TestHeadroomIsAskedAtEveryAssignment(t *testing.T) {
 		}
 		p := partition("a", "hv01")
 		p.Assignment.Power.AllowShutdown = true
-		return slices.DeleteFunc(rules.Check(clustered(a, b), create("t", p), nil), func(f rules.Finding) bool { return f.Rule != "failover-headroom" })
+		return slices.DeleteFunc(rules.Check(clustered(a, b), create("t", p), nil),
+			func(f rules.Finding) bool { return f.Rule != "failover-headroom" })
 	}
 	if f := build(0, gpu.VMRunning); len(f) != 1 || f[0].Path != "partition" || f[0].Level != rules.Warning || f[0].Host != "hv01" {
 		t.Errorf("a VM that finds no room: %+v", f)

@@ -51,11 +51,13 @@ func comesTooLate(o whatif.TooLate) Finding {
 	f := Refused(o.Host, o.Late, o.Refused)
 	f.Title, f.Wanted, f.Fix = "The change may come too late", eitherFirst, "Make one of the two in an apply of its own first."
 	if o.Late.Want.Empty() {
-		f.Title, f.Fix = "The destroy may come too late", "Destroy it first, in an apply of its own, or keep what it made: `on_destroy = \"keep\"`."
+		f.Title, f.Fix = "The destroy may come too late",
+			"Destroy it first, in an apply of its own, or keep what it made: `on_destroy = \"keep\"`."
 	} else if a := o.First.Want.Assignment; a != nil && a.Partition != nil && o.Late.Want.Config != nil {
 		f.Fix = configFirst
 	}
-	f.Found = fmt.Sprintf("If %s is %s before %s is %s, the host refuses the latter. %s", whatif.Label(o.First), done(o.First), whatif.Label(o.Late), done(o.Late), f.Found)
+	f.Found = fmt.Sprintf("If %s is %s before %s is %s, the host refuses the latter. %s", whatif.Label(o.First),
+		done(o.First), whatif.Label(o.Late), done(o.Late), f.Found)
 	return f
 }
 
@@ -79,7 +81,8 @@ func leavesOver(o whatif.TooLate) Finding {
 	f := Finding{Rule: Feasible, Level: Error, Host: o.Host, GPU: o.GPU.ID, Wanted: eitherFirst}
 	if o.Instances {
 		f.Title = "The order of two changes decides the layout"
-		f.Found = fmt.Sprintf("If %s is %s first, %s gets other GPU instances than if %s is %s first.", whatif.Label(o.Late), done(o.Late), gpuText(o.GPU), whatif.Label(o.First), done(o.First))
+		f.Found = fmt.Sprintf("If %s is %s first, %s gets other GPU instances than if %s is %s first.",
+			whatif.Label(o.Late), done(o.Late), gpuText(o.GPU), whatif.Label(o.First), done(o.First))
 		f.Fix = "Make one of the two in an apply of its own first, or declare `mig.placements`."
 		return f
 	}
@@ -88,7 +91,8 @@ func leavesOver(o whatif.TooLate) Finding {
 		does = "changes its MPS daemon"
 	}
 	f.Title = "The order of two configs decides the layout"
-	f.Found = fmt.Sprintf("%s releases %s and keeps its sharing mode, and %s %s in the same run.", whatif.Label(o.Late), gpuText(o.GPU), whatif.Label(o.First), does)
+	f.Found = fmt.Sprintf("%s releases %s and keeps its sharing mode, and %s %s in the same run.",
+		whatif.Label(o.Late), gpuText(o.GPU), whatif.Label(o.First), does)
 	f.Fix = "Release it in an apply of its own first, or with `on_destroy = \"restore\"`, which restores the sharing mode from before."
 	return f
 }
@@ -97,8 +101,9 @@ func leavesOver(o whatif.TooLate) Finding {
 func drainComesLate(checked change.Change, o whatif.DrainOrder) Finding {
 	f := Finding{
 		Rule: Feasible, Level: Warning, Title: "A node may be drained", Host: o.Then.Host, Other: whatif.Label(o.First), Wanted: eitherFirst,
-		Found: fmt.Sprintf("the node is drained: live migration moves these VMs to other nodes of the cluster meanwhile: %s.", joinAll(quoteAll(o.Then.Moves))),
-		Fix:   "If they are to stay, make one of the two in an apply of its own first.",
+		Found: fmt.Sprintf("the node is drained: live migration moves these VMs to other nodes of the cluster meanwhile: %s.",
+			joinAll(quoteAll(o.Then.Moves))),
+		Fix: "If they are to stay, make one of the two in an apply of its own first.",
 	}
 	if o.TooLate {
 		what := "the host refuses it"
@@ -109,7 +114,8 @@ func drainComesLate(checked change.Change, o whatif.DrainOrder) Finding {
 		f.Found = fmt.Sprintf("the node is not drained (%s), and %s.", o.Then.Undrained, what)
 		f.Fix = "Make one of the two in an apply of its own first."
 	}
-	f.Found = fmt.Sprintf("If %s is %s before %s is %s, %s", whatif.Label(o.First), done(o.First), whatif.Label(o.Config), done(o.Config), f.Found)
+	f.Found = fmt.Sprintf("If %s is %s before %s is %s, %s", whatif.Label(o.First), done(o.First),
+		whatif.Label(o.Config), done(o.Config), f.Found)
 	if a := o.First.Want.Assignment; a != nil && a.Partition != nil {
 		f.Fix = configFirst
 	}

@@ -122,7 +122,8 @@ func sharedUnder(was gpu.Want) func() (w rules.World, ends, user change.Change) 
 func TestADestroyWaitsForThePlansOfItsUsers(t *testing.T) {
 	t.Parallel()
 	for name, under := range map[string]func() (w rules.World, ends, user change.Change){
-		"a VM": restoredUnder, "a share of a pool": sharedUnder(sharePool("team", "gpu01")), "a share of a config": sharedUnder(mpsConfig("ml", "gpu01")),
+		"a VM": restoredUnder, "a share of a pool": sharedUnder(sharePool("team", "gpu01")),
+		"a share of a config": sharedUnder(mpsConfig("ml", "gpu01")),
 	} {
 		for _, owner := range []string{"vdi", ""} {
 			for _, goes := range []bool{true, false} {

@@ -64,7 +64,9 @@ func world(hosts ...*gpu.Host) rules.World {
 func stay(b *whatif.Book, h *gpu.Host) {
 	for _, c := range h.Claims {
 		if h.Platform == gpu.Linux && c.Owner == "vdi" && c.Token != "" {
-			b.Put(c.Token, change.Change{Subject: fmt.Sprintf("gpu_%s %q", c.Kind, c.ID), Token: c.Token, Want: c.Want, Prior: c.Want, Unchanged: true})
+			b.Put(c.Token, change.Change{
+				Subject: fmt.Sprintf("gpu_%s %q", c.Kind, c.ID), Token: c.Token, Want: c.Want, Prior: c.Want, Unchanged: true,
+			})
 		}
 	}
 }
@@ -129,7 +131,11 @@ func pool(name string, hosts ...string) gpu.Want {
 }
 
 func partition(vmName, host string) gpu.Want {
-	return gpu.Want{Assignment: &gpu.Assignment{Kind: gpu.AssignPartition, VM: vmName, Host: host, Partition: &gpu.PartitionWant{}, Power: gpu.Power{AllowShutdown: true}}}
+	return gpu.Want{
+		Assignment: &gpu.Assignment{
+			Kind: gpu.AssignPartition, VM: vmName, Host: host, Partition: &gpu.PartitionWant{}, Power: gpu.Power{AllowShutdown: true},
+		},
+	}
 }
 
 func fromPool(vmName, host, id, name string) gpu.Want {

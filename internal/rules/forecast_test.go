@@ -34,9 +34,12 @@ func TestForecastOfCounts(t *testing.T) {
 			{GPU: gpu1, Model: "NVIDIA A2", Partitions: &change.PartitionsEffect{From: 16, To: 4, VRAM: 3800 * gpu.MiB}},
 		}},
 		"held": {
-			count: 8, class: gpu.DisruptVMRestart, stops: []string{"a", "b"}, kept: map[string]string{"ID-b": `its assignment belongs to owner "platform"`},
+			count: 8, class: gpu.DisruptVMRestart, stops: []string{"a", "b"},
+			kept: map[string]string{"ID-b": `its assignment belongs to owner "platform"`},
 			gpus: []change.GPUEffect{
-				{GPU: gpu0, Model: "NVIDIA A2", Partitions: &change.PartitionsEffect{From: 4, To: 8, VRAM: 1900 * gpu.MiB, Holders: []string{"a", "b"}}},
+				{
+					GPU: gpu0, Model: "NVIDIA A2", Partitions: &change.PartitionsEffect{From: 4, To: 8, VRAM: 1900 * gpu.MiB, Holders: []string{"a", "b"}},
+				},
 				{GPU: gpu1, Model: "NVIDIA A2", Partitions: &change.PartitionsEffect{From: 16, To: 8, VRAM: 1900 * gpu.MiB}},
 			},
 		},
@@ -106,7 +109,10 @@ func TestStopsTellsOfRunningVMsOnly(t *testing.T) {
 	}{
 		{name: "a running VM gets a partition", state: gpu.VMRunning, want: "a"},
 		{name: "a VM that is off", state: gpu.VMOff},
-		{name: "a VM that may keep running until it is off", state: gpu.VMRunning, edit: func(p *change.Change) { p.Want.Assignment.Power.NextOff = true }},
+		{
+			name: "a VM that may keep running until it is off", state: gpu.VMRunning,
+			edit: func(p *change.Change) { p.Want.Assignment.Power.NextOff = true },
+		},
 		{name: "a plan that changes nothing", state: gpu.VMRunning, edit: func(p *change.Change) { p.Unchanged = true }},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -141,12 +141,16 @@ const leftPool = "The GPU leaves the pool under the share"
 
 // shareFindings are those that hosts report when shares are placed under the lease.
 func shareFindings() []rules.Finding {
-	apart := gpu.Share{Name: "a", Host: "gpu01", Count: 2, Devices: []gpu.SharedDevice{{GPU: migGPU0}, {GPU: migGPU1, Instance: ptr(at("3g.40gb", 0))}}}
+	apart := gpu.Share{
+		Name: "a", Host: "gpu01", Count: 2, Devices: []gpu.SharedDevice{{GPU: migGPU0}, {GPU: migGPU1, Instance: ptr(at("3g.40gb", 0))}},
+	}
 	_, noProcess := placement.PlaceShare(shareServer(freeGPU(migGPU0), h100(migGPU1, at("3g.40gb", 0))), "gpu01", &apart, "t")
 	named := share("a", 0)
 	_, lacks := placement.RankHosts(map[string]*gpu.Host{"gpu01": has(shareServer(), "platform", onto(named, migGPU0))}, &named, "t")
 
-	return []rules.Finding{rules.ShareFinding(noProcess), rules.ShareFinding(lacks["gpu01"]), rules.NotAnnounced("hv01", "VM avd-02 would be shut down")}
+	return []rules.Finding{
+		rules.ShareFinding(noProcess), rules.ShareFinding(lacks["gpu01"]), rules.NotAnnounced("hv01", "VM avd-02 would be shut down"),
+	}
 }
 
 // titlesWritten are the titles that the code gives findings, each with where.

@@ -16,11 +16,12 @@ func checkSupportedGuest(r *run) {
 		return
 	}
 	r.reportVM(at, Finding{
-		Path:   "vm",
-		Title:  "The guest is not listed for GPU partitions",
-		Found:  fmt.Sprintf("%s on %s runs %s.", vmText(at.VM), hostText(at.Key), at.VM.Guest),
-		Wanted: fmt.Sprintf("%s gives it a GPU partition. Microsoft lists Windows 10 or later, Windows Server 2019 or later, and Ubuntu 18.04, 20.04 and 22.04 LTS.", r.label()),
-		Fix:    "Upgrade the guest, or give it a whole GPU (`pool`, `device`) if its vendor has a driver for it.",
+		Path:  "vm",
+		Title: "The guest is not listed for GPU partitions",
+		Found: fmt.Sprintf("%s on %s runs %s.", vmText(at.VM), hostText(at.Key), at.VM.Guest),
+		Wanted: fmt.Sprintf("%s gives it a GPU partition. Microsoft lists Windows 10 or later, Windows Server 2019 or later, and Ubuntu 18.04, "+
+			"20.04 and 22.04 LTS.", r.label()),
+		Fix: "Upgrade the guest, or give it a whole GPU (`pool`, `device`) if its vendor has a driver for it.",
 	})
 }
 

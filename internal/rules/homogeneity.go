@@ -181,12 +181,15 @@ func reportUnlike(r *run, g group, most likeness, path string) {
 			Found: fmt.Sprintf("Most GPUs of %s %s are %s, but %s: %s.", r.label(), g.text(), most,
 				verb(len(unlike), "one is not", fmt.Sprintf("%d are not", len(unlike))), join(texts(unlike))),
 		}
-		f.Wanted = fmt.Sprintf("%s groups all of them, and they must be of the same vendor, model and memory size, so that a VM finds the same wherever it runs.", r.label())
-		f.Fix = "Leave the GPUs that differ out with `selector = { models = [" + quote(most.model) + "] }` or `selector = { gpu_ids = ... }`, and give them a resource of their own."
+		f.Wanted = fmt.Sprintf("%s groups all of them, and they must be of the same vendor, model and memory size, so that a VM finds the same "+
+			"wherever it runs.", r.label())
+		f.Fix = "Leave the GPUs that differ out with `selector = { models = [" + quote(most.model) +
+			"] }` or `selector = { gpu_ids = ... }`, and give them a resource of their own."
 		if c := r.Plan.Want.Config; c != nil && c.Kind == gpu.KindMIG {
 			// That each of them has the profiles is the business of mig-profile-supported.
 			f.Level = Warning
-			f.Wanted = fmt.Sprintf("%s gives all of them one layout; a profile of the same name has other memory or speed on another model.", r.label())
+			f.Wanted = fmt.Sprintf("%s gives all of them one layout; a profile of the same name has other memory or speed on another model.",
+				r.label())
 		} else if c != nil && c.Kind == gpu.KindVGPU {
 			// That each of them offers the types is the business of vgpu-type-offered.
 			f.Level = Warning
@@ -319,7 +322,8 @@ func reportUnlikeNeighbours(r *run, g group, most likeness, path string) {
 		Path:  path,
 		Title: "The cluster has other GPUs outside this configuration",
 		Found: fmt.Sprintf("Most GPUs of %s %s are %s, but the cluster also has %s.", r.label(), g.text(), most, join(texts(unlike))),
-		Wanted: "All partitionable GPUs of a cluster should be of the same vendor, model and memory size: Hyper-V takes a partition from any of them, " +
+		Wanted: "All partitionable GPUs of a cluster should be of the same vendor, model and memory size: Hyper-V takes a partition from any " +
+			"of them, " +
 			"on any node where a VM starts.",
 		Fix: "Exclude these GPUs from partitioning, for example with a gpu_pool, or move them to another cluster.",
 	}, "neighbour", unlike)
@@ -413,11 +417,13 @@ func reportLeftoverLayouts(r *run, c *gpu.PartitionConfig, h *gpu.Host) {
 		}
 	}
 	r.reportGPUs(Finding{
-		Level:  Warning,
-		Path:   "gpu_p.partition_count",
-		Title:  "GPUs of the cluster with another partition count",
-		Found:  fmt.Sprintf("Cluster %s also has GPUs with another partition count: %s.", quote(h.Cluster.Name), join(lines)),
-		Wanted: fmt.Sprintf("%s wants %s on each GPU, and all GPUs of a cluster should have the same count.", r.label(), plural(c.Count, "partition")),
-		Fix:    "Cover all nodes with this configuration: `cluster = " + quote(h.Cluster.Name) + "` instead of `hosts`, or list the missing hosts.",
+		Level: Warning,
+		Path:  "gpu_p.partition_count",
+		Title: "GPUs of the cluster with another partition count",
+		Found: fmt.Sprintf("Cluster %s also has GPUs with another partition count: %s.", quote(h.Cluster.Name), join(lines)),
+		Wanted: fmt.Sprintf("%s wants %s on each GPU, and all GPUs of a cluster should have the same count.",
+			r.label(), plural(c.Count, "partition")),
+		Fix: "Cover all nodes with this configuration: `cluster = " + quote(h.Cluster.Name) +
+			"` instead of `hosts`, or list the missing hosts.",
 	}, "leftover", other)
 }

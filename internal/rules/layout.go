@@ -39,11 +39,13 @@ func checkValidPartitionCount(r *run) {
 	wanted := fmt.Sprintf("%s wants %s on each GPU.", r.label(), plural(c.Count, "partition"))
 	for _, k := range whatif.SortedKeys(refused) {
 		r.reportGPUs(Finding{
-			Path:   "gpu_p.partition_count",
-			Title:  "The GPU does not accept this partition count",
-			Found:  fmt.Sprintf("%s %s these partition counts only: %s.", join(gpuTexts(refused[k])), verb(len(refused[k]), "accepts", "accept"), offers[k]),
+			Path:  "gpu_p.partition_count",
+			Title: "The GPU does not accept this partition count",
+			Found: fmt.Sprintf("%s %s these partition counts only: %s.", join(gpuTexts(refused[k])), verb(len(refused[k]), "accepts", "accept"),
+				offers[k]),
 			Wanted: wanted,
-			Fix:    "Write one of these counts, as in `gpu_p = { partition_count = " + strconv.Itoa(nearest(refused[k][0].gpu.Partitionable.ValidCounts, c.Count)) + " }`.",
+			Fix: "Write one of these counts, as in `gpu_p = { partition_count = " +
+				strconv.Itoa(nearest(refused[k][0].gpu.Partitionable.ValidCounts, c.Count)) + " }`.",
 		}, "count "+strconv.Itoa(c.Count), refused[k])
 	}
 	r.reportGPUs(Finding{
@@ -51,7 +53,8 @@ func checkValidPartitionCount(r *run) {
 		Title:  "The GPU cannot be partitioned",
 		Found:  fmt.Sprintf("The driver of %s offers no partitions.", join(gpuTexts(unable))),
 		Wanted: wanted,
-		Fix:    "Install the vendor's driver for virtualization hosts (NVIDIA vGPU host driver) and enable SR-IOV in the firmware, or leave the GPU out of `selector`.",
+		Fix: "Install the vendor's driver for virtualization hosts (NVIDIA vGPU host driver) and enable SR-IOV in the firmware, or leave " +
+			"the GPU out of `selector`.",
 	}, "unable", unable)
 }
 
@@ -104,13 +107,15 @@ func reportParavirtual(r *run, host string, g *gpu.GPU, path string) {
 		return
 	}
 	r.report(Finding{
-		Path:   path,
-		Title:  "The GPU supports paravirtualization only",
-		Host:   host,
-		GPU:    g.ID,
-		Found:  fmt.Sprintf("%s is shared by paravirtualization (GPU-PV): its driver can partition, but SR-IOV is not enabled on the server.", capital(gpuOn(host, g))),
+		Path:  path,
+		Title: "The GPU supports paravirtualization only",
+		Host:  host,
+		GPU:   g.ID,
+		Found: fmt.Sprintf("%s is shared by paravirtualization (GPU-PV): its driver can partition, but SR-IOV is not enabled on the server.",
+			capital(gpuOn(host, g))),
 		Wanted: fmt.Sprintf("%s needs real partitions (GPU-P).", r.label()),
-		Fix:    "Enable SR-IOV and the IOMMU in the server's firmware and install the vendor's driver for virtualization hosts, or leave this GPU out.",
+		Fix: "Enable SR-IOV and the IOMMU in the server's firmware and install the vendor's driver for virtualization hosts, or leave this " +
+			"GPU out.",
 	})
 }
 
@@ -211,10 +216,11 @@ func checkQuotaOrder(r *run, q gpu.Quotas) {
 				text = mebibytes
 			}
 			r.report(Finding{
-				Path:   "partition",
-				Title:  "Quotas out of order",
-				VM:     whatif.VMWritten(r.Plan.Want.Assignment),
-				Found:  fmt.Sprintf("The %s quotas are minimum %s, optimal %s, maximum %s.", of.name, text(of.quota.Min), text(of.quota.Optimal), text(of.quota.Max)),
+				Path:  "partition",
+				Title: "Quotas out of order",
+				VM:    whatif.VMWritten(r.Plan.Want.Assignment),
+				Found: fmt.Sprintf("The %s quotas are minimum %s, optimal %s, maximum %s.", of.name, text(of.quota.Min),
+					text(of.quota.Optimal), text(of.quota.Max)),
 				Wanted: "The minimum must be at most the optimal, and the optimal at most the maximum.",
 				Fix:    "Put the three values in this order, or leave some of them out.",
 			}, key("quota order", of.name))

@@ -11,8 +11,13 @@ import (
 
 // anInstanceFault and aVGPUFault are findings of what has no words of its own below.
 var (
-	anInstanceFault = Finding{Rule: "mig-placement", Path: "mig", Title: "The MIG layout does not fit", Fix: "Ask for fewer or smaller instances."}
-	aVGPUFault      = Finding{Rule: "vgpu-type-offered", Path: "vgpu", Title: "The GPU does not offer this type of vGPU", Fix: "Write a type that the GPU offers, or leave it out of `selector`."}
+	anInstanceFault = Finding{
+		Rule: "mig-placement", Path: "mig", Title: "The MIG layout does not fit", Fix: "Ask for fewer or smaller instances.",
+	}
+	aVGPUFault = Finding{
+		Rule: "vgpu-type-offered", Path: "vgpu", Title: "The GPU does not offer this type of vGPU",
+		Fix: "Write a type that the GPU offers, or leave it out of `selector`.",
+	}
 )
 
 const placesFound = "or `profiles` in place of `placements`: the places are then found for you."
@@ -21,7 +26,10 @@ const placesFound = "or `profiles` in place of `placements`: the places are then
 // above.
 var (
 	instanceFindings = map[placement.Fault]Finding{
-		placement.MIGUnknownProfile: {Rule: "mig-profile-supported", Title: "The GPU does not offer this MIG profile", Fix: "Write profiles that the GPU offers, or leave it out of `selector`."},
+		placement.MIGUnknownProfile: {
+			Rule: "mig-profile-supported", Title: "The GPU does not offer this MIG profile",
+			Fix: "Write profiles that the GPU offers, or leave it out of `selector`.",
+		},
 		placement.MIGInUse: {
 			Title: "MIG instances in use block the change",
 			Fix:   "Stop what uses these instances, or keep them in the layout: with `placements` where they are, with `profiles` in their number.",
@@ -34,18 +42,24 @@ var (
 			Path: "selector", Title: "The GPU does not support vGPUs",
 			Fix: "Install NVIDIA's vGPU driver on the host and enable SR-IOV in the server's firmware, or leave the GPU out of `selector`.",
 		},
-		placement.VGPUBeside:  {Title: "These vGPUs cannot share a GPU", Fix: "Give each kind GPUs of its own, with a config for each."},
-		placement.VGPUProfile: {Title: "The GPU instance of this vGPU type is unknown", Fix: "Write a type that shares the GPU by time slices, or update the driver."},
+		placement.VGPUBeside: {Title: "These vGPUs cannot share a GPU", Fix: "Give each kind GPUs of its own, with a config for each."},
+		placement.VGPUProfile: {
+			Title: "The GPU instance of this vGPU type is unknown", Fix: "Write a type that shares the GPU by time slices, or update the driver.",
+		},
 		placement.VGPUInMIGMode: {
 			Path: "selector", Title: "The GPU is in MIG mode",
 			Fix: "Switch MIG mode off with a config of `mig = { enabled = false }`, or leave the GPU out of `selector`.",
 		},
-		placement.VGPUNoMode:    {Rule: sameFrameBuffer, Title: "Heterogeneous mode is not supported", Fix: "Leave `heterogeneous` out."},
-		placement.VGPUSizes:     {Rule: sameFrameBuffer, Title: needsMode, Fix: "Write types of one frame buffer size; their series (Q, A, B, C) may differ."},
-		placement.VGPUSizesMode: {Rule: sameFrameBuffer, Title: needsMode, Fix: "Leave `heterogeneous` out or write true, or write types of one frame buffer size."},
-		placement.VGPUUntold:    {Rule: vgpuCapacity, Title: "The number of vGPUs must be set", Fix: "Write `count`."},
-		placement.VGPUCapacity:  {Rule: vgpuCapacity, Title: tooManyVGPUs, Fix: fewerVGPUs},
-		placement.VGPUCount:     {Rule: vgpuCapacity, Title: tooManyVGPUs, Fix: fewerVGPUs},
+		placement.VGPUNoMode: {Rule: sameFrameBuffer, Title: "Heterogeneous mode is not supported", Fix: "Leave `heterogeneous` out."},
+		placement.VGPUSizes: {
+			Rule: sameFrameBuffer, Title: needsMode, Fix: "Write types of one frame buffer size; their series (Q, A, B, C) may differ.",
+		},
+		placement.VGPUSizesMode: {
+			Rule: sameFrameBuffer, Title: needsMode, Fix: "Leave `heterogeneous` out or write true, or write types of one frame buffer size.",
+		},
+		placement.VGPUUntold:   {Rule: vgpuCapacity, Title: "The number of vGPUs must be set", Fix: "Write `count`."},
+		placement.VGPUCapacity: {Rule: vgpuCapacity, Title: tooManyVGPUs, Fix: fewerVGPUs},
+		placement.VGPUCount:    {Rule: vgpuCapacity, Title: tooManyVGPUs, Fix: fewerVGPUs},
 		placement.VGPUHeld: {
 			Rule: vgpuInUse, Title: "vGPUs in use block the change",
 			Fix: "Shut the VMs down and take the vGPUs from them, or keep these vGPUs in the layout. No setting removes a vGPU in use.",
@@ -54,10 +68,14 @@ var (
 			Rule: vgpuInUse, Path: "max_disruption", Title: "The change of MIG mode resets GPUs",
 			Fix: "Write `max_disruption = \"gpu_reset\"`, or leave the GPU out of `selector`.",
 		},
-		placement.MIGInUse: {Rule: vgpuInUse, Title: "GPU instances in use block the change", Fix: "Stop these first, or keep their instances. No setting removes an instance in use."},
+		placement.MIGInUse: {
+			Rule: vgpuInUse, Title: "GPU instances in use block the change",
+			Fix: "Stop these first, or keep their instances. No setting removes an instance in use.",
+		},
 		placement.VGPUBusy: {
 			Rule: vgpuInUse, Title: "Processes use GPUs whose virtual functions change",
-			Fix: "Stop these processes first. A systemd unit that only watches GPUs can be named in `quiesce_units`: it is stopped for the change and started again.",
+			Fix: "Stop these processes first. A systemd unit that only watches GPUs can be named in `quiesce_units`: it is stopped for the change " +
+				"and started again.",
 		},
 	}
 )

@@ -90,7 +90,8 @@ func outsideOf(w *Window, now time.Time, p change.Change, disturbed []Disturbed)
 			parts = append(parts, fmt.Sprintf("what runs on %s (%s)", hostText(d.Host), d.Class))
 			continue
 		}
-		parts = append(parts, fmt.Sprintf("%s %s on %s, which %s shut down", verb(len(d.VMs), "VM", "VMs"), joinAll(quoteAll(d.VMs)), hostText(d.Host), verb(len(d.VMs), "is", "are")))
+		parts = append(parts, fmt.Sprintf("%s %s on %s, which %s shut down", verb(len(d.VMs), "VM", "VMs"),
+			joinAll(quoteAll(d.VMs)), hostText(d.Host), verb(len(d.VMs), "is", "are")))
 	}
 	f.Wanted = fmt.Sprintf("%s disturbs %s.", whatif.Label(p), strings.Join(parts, "; "))
 	if len(disturbed) == 1 {

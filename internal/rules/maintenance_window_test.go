@@ -106,7 +106,9 @@ func maintenanceWindowScenarios() []scenario {
 
 func TestCheckWindow(t *testing.T) {
 	plan := create("t", config("vdi", 8, "hv01", "hv02"))
-	stops := []rules.Disturbed{{Host: "hv01", Class: gpu.DisruptVMRestart, VMs: []string{"a", "b"}}, {Host: "hv02", Class: gpu.DisruptVMRestart, VMs: []string{"c"}}}
+	stops := []rules.Disturbed{
+		{Host: "hv01", Class: gpu.DisruptVMRestart, VMs: []string{"a", "b"}}, {Host: "hv02", Class: gpu.DisruptVMRestart, VMs: []string{"c"}},
+	}
 	closed := byDay(rules.World{})
 	open := closed
 	open.Now = open.Now.Add(8 * time.Hour)
@@ -122,7 +124,8 @@ func TestCheckWindow(t *testing.T) {
 		"closed": {
 			world: closed, plan: plan, disturbed: stops, level: rules.Error, path: "max_disruption",
 			says: []string{
-				`Found: It is Tue 2025-11-18 14:03 UTC, and the provider's ` + "`maintenance_window`" + ` is open every day from 22:00 to 04:00 of the next day (UTC).`,
+				`Found: It is Tue 2025-11-18 14:03 UTC, and the provider's ` + "`maintenance_window`" +
+					` is open every day from 22:00 to 04:00 of the next day (UTC).`,
 				`gpu_partition_config "vdi" disturbs VMs "a" and "b" on host "hv01", which are shut down; VM "c" on host "hv02", which is shut down.`,
 				"Fix: Apply when it opens, on Tue 2025-11-18 22:00 UTC (in 7 h 57 min).",
 				"Rule: maintenance-window",
@@ -138,8 +141,14 @@ func TestCheckWindow(t *testing.T) {
 			disturbed: []rules.Disturbed{{Host: "gpu01", Class: gpu.DisruptGPUReset}},
 			says:      []string{`the config disturbs what runs on host "gpu01" (gpu_reset).`},
 		},
-		"a warning":        {world: closed, plan: plan, disturbed: stops, levels: rules.Levels{"maintenance-window": rules.Warning}, level: rules.Warning, path: "max_disruption"},
-		"as an error":      {world: closed, plan: plan, disturbed: stops, levels: rules.Levels{"maintenance-window": rules.Error}, level: rules.Error, path: "max_disruption"},
+		"a warning": {
+			world: closed, plan: plan, disturbed: stops, levels: rules.Levels{"maintenance-window": rules.Warning},
+			level: rules.Warning, path: "max_disruption",
+		},
+		"as an error": {
+			world: closed, plan: plan, disturbed: stops, levels: rules.Levels{"maintenance-window": rules.Error},
+			level: rules.Error, path: "max_disruption",
+		},
 		"off":              {world: closed, plan: plan, disturbed: stops, levels: rules.Levels{"maintenance-window": rules.Off}},
 		"open":             {world: open, plan: plan, disturbed: stops},
 		"no window":        {world: rules.World{Now: afternoon}, plan: plan, disturbed: stops},
@@ -173,7 +182,8 @@ func TestWhenTheWindowOpensIsToldInFull(t *testing.T) {
 		"(in 2 d 7 h 57 min)": afternoon,
 		"(in 6 d 18 h)":       time.Date(2025, time.November, 14, 4, 0, 0, 0, time.UTC),
 	} {
-		found := rules.CheckWindow(rules.World{Window: w, Now: now}, create("t", partition("a", "hv01")), []rules.Disturbed{{Host: "hv01", Class: gpu.DisruptVMRestart}}, nil)
+		found := rules.CheckWindow(rules.World{Window: w, Now: now}, create("t", partition("a", "hv01")),
+			[]rules.Disturbed{{Host: "hv01", Class: gpu.DisruptVMRestart}}, nil)
 		if len(found) != 1 || !strings.Contains(found[0].Fix, wait) {
 			t.Errorf("at %s: got %+v, want it to say %q", now, found, wait)
 		}

@@ -23,7 +23,8 @@ type layoutFault struct {
 // GPUs of one reason are one fault. It reports those that the rule at hand is about, and
 // whether a host could be asked.
 func reportLayout(r *run,
-	c *gpu.PartitionConfig, text string, never func(*gpu.Host, *gpu.GPU) error, refused func(string, *gpu.Host) change.Refusals, word func(error) Finding,
+	c *gpu.PartitionConfig, text string, never func(*gpu.Host, *gpu.GPU) error, refused func(string, *gpu.Host) change.Refusals,
+	word func(error) Finding,
 ) (asked bool) {
 	byReason := map[string]*layoutFault{}
 	for host, h := range r.HostsAtHand(c.GPUs) {
@@ -76,7 +77,8 @@ func checkMIGProfileSupported(r *run) {
 		Title:  "The GPU does not support MIG",
 		Found:  fmt.Sprintf("The driver of %s offers no MIG.", join(gpuTexts(without))),
 		Wanted: r.wantedOnEach(placement.MIGLayoutText(c.MIG)),
-		Fix:    "Leave the GPU out of `selector`. If the model has MIG, its driver may be older than the first with MIG for it, or a hypervisor keeps MIG to itself.",
+		Fix: "Leave the GPU out of `selector`. If the model has MIG, its driver may be older than the first with MIG for it, or a " +
+			"hypervisor keeps MIG to itself.",
 	}, "no mig", without)
 	reportMIGFaults(r, c)
 }
@@ -191,11 +193,12 @@ func warnOfWatchers(r *run, host string, f change.Forecast) {
 	}
 	slices.Sort(runs)
 	r.report(Finding{
-		Level:  Warning,
-		Path:   "quiesce_units",
-		Title:  "A service may keep GPUs from being reset",
-		Host:   host,
-		Found:  fmt.Sprintf("On %s %s %s, which %s GPUs.", hostText(host), joinAll(runs), verb(len(runs), "runs", "run"), verb(len(runs), "watches", "watch")),
+		Level: Warning,
+		Path:  "quiesce_units",
+		Title: "A service may keep GPUs from being reset",
+		Host:  host,
+		Found: fmt.Sprintf("On %s %s %s, which %s GPUs.", hostText(host), joinAll(runs), verb(len(runs), "runs", "run"),
+			verb(len(runs), "watches", "watch")),
 		Wanted: fmt.Sprintf("%s resets GPUs there, which the driver refuses while a service keeps them open.", r.label()),
 		Fix:    "Name such services in `quiesce_units`: they are stopped for the change and started again.",
 	}, key("watchers", host))
@@ -221,21 +224,24 @@ func (r *run) migMode() string {
 
 func reportMIGBusy(r *run, host string, busy []member, by []string) {
 	r.reportGPUs(Finding{
-		Path:   "mig",
-		Title:  "Processes use GPUs whose MIG mode changes",
-		Found:  fmt.Sprintf("On %s these processes use the GPUs: %s.", hostText(host), strings.Join(by, "; ")),
-		Wanted: fmt.Sprintf("%s switches MIG mode %s, which requires that nothing uses the GPU. No process is ever killed for it.", r.label(), r.migMode()),
-		Fix:    "Stop these processes first. A systemd unit that only watches GPUs can be named in `quiesce_units`: it is stopped for the change and started again.",
+		Path:  "mig",
+		Title: "Processes use GPUs whose MIG mode changes",
+		Found: fmt.Sprintf("On %s these processes use the GPUs: %s.", hostText(host), strings.Join(by, "; ")),
+		Wanted: fmt.Sprintf("%s switches MIG mode %s, which requires that nothing uses the GPU. No process is ever killed for it.",
+			r.label(), r.migMode()),
+		Fix: "Stop these processes first. A systemd unit that only watches GPUs can be named in `quiesce_units`: it is stopped for the " +
+			"change and started again.",
 	}, "mig mode", busy)
 }
 
 func reportMIGReset(r *run, resets []member, limit gpu.Disruption) {
 	r.reportGPUs(Finding{
-		Path:   "max_disruption",
-		Title:  "The change of MIG mode resets GPUs",
-		Found:  fmt.Sprintf("%s %s MIG mode only with a reset.", capital(join(gpuTexts(resets))), verb(len(resets), "switches", "switch")),
-		Wanted: fmt.Sprintf("%s switches MIG mode %s. Its `max_disruption` allows %s only.", r.label(), r.migMode(), quote(string(orNone(limit)))),
-		Fix:    "Write `max_disruption = \"gpu_reset\"`. Each of these GPUs is then reset alone, and only while nothing uses it.",
+		Path:  "max_disruption",
+		Title: "The change of MIG mode resets GPUs",
+		Found: fmt.Sprintf("%s %s MIG mode only with a reset.", capital(join(gpuTexts(resets))), verb(len(resets), "switches", "switch")),
+		Wanted: fmt.Sprintf("%s switches MIG mode %s. Its `max_disruption` allows %s only.", r.label(),
+			r.migMode(), quote(string(orNone(limit)))),
+		Fix: "Write `max_disruption = \"gpu_reset\"`. Each of these GPUs is then reset alone, and only while nothing uses it.",
 	}, "mig reset", resets)
 }
 
@@ -281,10 +287,11 @@ func checkKindOnPlatform(r *run) {
 	names := map[gpu.Platform]string{gpu.HyperV: "Hyper-V", gpu.Linux: "Linux"}
 	has := names[r.At(wrong[0]).Platform]
 	r.report(Finding{
-		Path:   path,
-		Title:  "Not supported on this platform",
-		Host:   wrong[0],
-		Found:  capital(verb(len(wrong), "host ", "hosts ")) + join(quoteAll(wrong)) + verb(len(wrong), " is a "+has+" host.", " are "+has+" hosts."),
+		Path:  path,
+		Title: "Not supported on this platform",
+		Host:  wrong[0],
+		Found: capital(verb(len(wrong), "host ", "hosts ")) + join(quoteAll(wrong)) +
+			verb(len(wrong), " is a "+has+" host.", " are "+has+" hosts."),
 		Wanted: what + " is for " + names[needs] + " hosts.",
 		Fix:    fix,
 	}, keys...)

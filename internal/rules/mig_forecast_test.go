@@ -31,7 +31,8 @@ func TestForecastMIG(t *testing.T) {
 			Keeps: []gpu.MIGPlacement{at("3g.40gb", 0)}, Removes: []gpu.MIGPlacement{at("1g.10gb", 4)},
 		}},
 		"without a compute instance": {second: half, want: &change.MIGEffect{
-			From: on(at("3g.40gb", 4)), To: on(at("3g.40gb", 4)), Keeps: []gpu.MIGPlacement{at("3g.40gb", 4)}, Completes: []gpu.MIGPlacement{at("3g.40gb", 4)},
+			From: on(at("3g.40gb", 4)), To: on(at("3g.40gb", 4)), Keeps: []gpu.MIGPlacement{at("3g.40gb", 4)},
+			Completes: []gpu.MIGPlacement{at("3g.40gb", 4)},
 		}},
 		"the mode": {second: migOff(h100(migGPU1)), want: &change.MIGEffect{
 			To: on(at("3g.40gb", 4)), Creates: []gpu.MIGPlacement{at("3g.40gb", 4)},
@@ -78,12 +79,15 @@ func TestForecastMIGRestore(t *testing.T) {
 	prior := migConfig("ml", profiles("3g.40gb", 1), "hgx01")
 	prior.Config.Restore = true
 	got := foresee(h, change.Change{Token: "t", Prior: prior})
-	if len(got.Refused) != 1 || got.Refused[0].Restores != "no MIG mode" || !slices.Equal(got.Refused[0].By, []string{"process 4711 (python, unit nvidia-dcgm.service)"}) {
+	if len(got.Refused) != 1 || got.Refused[0].Restores != "no MIG mode" ||
+		!slices.Equal(got.Refused[0].By, []string{"process 4711 (python, unit nvidia-dcgm.service)"}) {
 		t.Errorf("a watcher: refused %+v", got.Refused)
 	}
 	prior.Config.QuiesceUnits = []string{"nvidia-dcgm"}
 	got = foresee(h, change.Change{Token: "t", Prior: prior})
-	want := []change.GPUEffect{{GPU: migGPU1, Model: watched.Model, MIG: &change.MIGEffect{From: on(at("3g.40gb", 4)), Removes: []gpu.MIGPlacement{at("3g.40gb", 4)}}}}
+	want := []change.GPUEffect{
+		{GPU: migGPU1, Model: watched.Model, MIG: &change.MIGEffect{From: on(at("3g.40gb", 4)), Removes: []gpu.MIGPlacement{at("3g.40gb", 4)}}},
+	}
 	if d := cmp.Diff(want, got.GPUs); d != "" || len(got.Refused) > 0 {
 		t.Errorf("a watcher that is stopped: refused %v, GPUs (-want +got):\n%s", got.Refused, d)
 	}

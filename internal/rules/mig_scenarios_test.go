@@ -79,7 +79,8 @@ func profiles(name string, n int) gpu.MIGLayout {
 func migScenarios() []scenario {
 	return []scenario{
 		{
-			rule: "kind-on-platform", name: "gpu_p on Linux", level: rules.Error, path: "hosts", says: []string{`"hgx01" is a Linux host`, "with `mig`"},
+			rule: "kind-on-platform", name: "gpu_p on Linux", level: rules.Error, path: "hosts",
+			says: []string{`"hgx01" is a Linux host`, "with `mig`"},
 			build: func() (rules.World, change.Change) {
 				w := config("vdi", 4, "hgx01")
 				w.Config.GPUs["hgx01"] = nil
@@ -88,7 +89,8 @@ func migScenarios() []scenario {
 			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["hgx01"] = host("hgx01") },
 		},
 		{
-			rule: "kind-on-platform", name: "mig on Hyper-V", level: rules.Error, path: "hosts", says: []string{`"hv01" is a Hyper-V host`, "with `gpu_p`"},
+			rule: "kind-on-platform", name: "mig on Hyper-V", level: rules.Error, path: "hosts",
+			says: []string{`"hv01" is a Hyper-V host`, "with `gpu_p`"},
 			build: func() (rules.World, change.Change) {
 				w := migConfig("ml", profiles("3g.40gb", 1), "hv01")
 				w.Config.GPUs["hv01"] = nil
@@ -99,7 +101,8 @@ func migScenarios() []scenario {
 			},
 		},
 		{
-			rule: "kind-on-platform", name: "a VM on Linux", level: rules.Error, path: "vm", says: []string{"gpu_vm_assignment is for Hyper-V hosts"},
+			rule: "kind-on-platform", name: "a VM on Linux", level: rules.Error, path: "vm",
+			says: []string{"gpu_vm_assignment is for Hyper-V hosts"},
 			build: func() (rules.World, change.Change) {
 				h := gpuServer("kvm01", h100(migGPU0))
 				h.VMs = []gpu.VM{vm("a", gpu.VMOff)}
@@ -108,7 +111,8 @@ func migScenarios() []scenario {
 			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["kvm01"].Platform = gpu.HyperV },
 		},
 		{
-			rule: "nothing-selected", name: "no MIG", level: rules.Error, path: "hosts", says: []string{"its driver offers no MIG", "wants GPUs with MIG"},
+			rule: "nothing-selected", name: "no MIG", level: rules.Error, path: "hosts",
+			says: []string{"its driver offers no MIG", "wants GPUs with MIG"},
 			build: func() (rules.World, change.Change) {
 				g := h100(migGPU0)
 				g.MIG = nil
@@ -130,14 +134,16 @@ func migScenarios() []scenario {
 			satisfy: func(w *rules.World, _ *change.Change) { put(w, "c", config("ml", 4, "hv01")) },
 		},
 		{
-			rule: "homogeneous-gpus", name: "MIG on unlike models", level: rules.Warning, path: "selector", says: []string{"A100-SXM4-80GB", "profile of the same name"},
+			rule: "homogeneous-gpus", name: "MIG on unlike models", level: rules.Warning, path: "selector",
+			says: []string{"A100-SXM4-80GB", "profile of the same name"},
 			build: func() (rules.World, change.Change) {
 				return world(gpuServer("hgx01", h100(migGPU0), ampere(h100(migGPU1)))), create("t", migConfig("ml", profiles("3g.40gb", 1), "hgx01"))
 			},
 			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["hgx01"].GPUs[1] = h100(migGPU1) },
 		},
 		{
-			rule: "foreign-controller", name: "a device plugin", level: rules.Warning, path: "hosts", says: []string{"k8s-device-plugin", "restart the software"}, change: true,
+			rule: "foreign-controller", name: "a device plugin", level: rules.Warning, path: "hosts",
+			says: []string{"k8s-device-plugin", "restart the software"}, change: true,
 			build: func() (rules.World, change.Change) {
 				h := gpuServer("hgx01", h100(migGPU0), h100(migGPU1))
 				h.Controllers = []gpu.Controller{{Name: "k8s-device-plugin", Role: gpu.ConsumerController}}
@@ -229,7 +235,8 @@ func migScenarios() []scenario {
 			},
 		},
 		{
-			rule: "mig-mode", name: "a reset", level: rules.Error, path: "max_disruption", change: true, says: []string{migGPU1, "only with a reset", `"none" only`},
+			rule: "mig-mode", name: "a reset", level: rules.Error, path: "max_disruption", change: true,
+			says: []string{migGPU1, "only with a reset", `"none" only`},
 			build: func() (rules.World, change.Change) {
 				h := gpuServer("hgx01", ampere(h100(migGPU0)), migOff(ampere(h100(migGPU1))))
 				return world(h), create("t", migConfig("ml", profiles("3g.40gb", 1), "hgx01"))

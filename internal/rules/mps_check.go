@@ -39,7 +39,8 @@ func checkMPSSupported(r *run) {
 			Path: "hosts", Title: "MPS is not installed on the host", Host: without[0],
 			Found:  fmt.Sprintf("nvidia-cuda-mps-control is not installed on %s.", join(quoteAll(without))),
 			Wanted: fmt.Sprintf("%s starts an MPS control daemon there.", capital(r.label())),
-			Fix:    "Install it with NVIDIA's driver (package nvidia-cuda-mps, nvidia-compute-utils or xorg-x11-drv-nvidia-cuda), or leave the host out.",
+			Fix: "Install it with NVIDIA's driver (package nvidia-cuda-mps, nvidia-compute-utils or xorg-x11-drv-nvidia-cuda), or leave the " +
+				"host out.",
 		}, keys...)
 	}
 	reportMPSGPUs(r, c)
@@ -56,8 +57,9 @@ func reportMPSAmounts(r *run, c *gpu.PartitionConfig) {
 	if limit := c.MPS.PinnedMemoryLimit; gpu.RoundMPSLimit(limit) != limit {
 		for host, h := range r.HostsAtHand(c.GPUs) {
 			if h.Platform == gpu.Linux {
-				found = append(found, fmt.Sprintf("`pinned_memory_limit_mib` is %d, and daemons on %s take only whole GiB from 1024 on: %d or %d would do",
-					limit.MiB(), hostText(host), gpu.RoundMPSLimit(limit).MiB(), gpu.RoundMPSLimit(limit).MiB()+1024))
+				found = append(found,
+					fmt.Sprintf("`pinned_memory_limit_mib` is %d, and daemons on %s take only whole GiB from 1024 on: %d or %d would do",
+						limit.MiB(), hostText(host), gpu.RoundMPSLimit(limit).MiB(), gpu.RoundMPSLimit(limit).MiB()+1024))
 				break
 			}
 		}
@@ -68,7 +70,8 @@ func reportMPSAmounts(r *run, c *gpu.PartitionConfig) {
 		}
 	}
 	if c.MPS.StaticPartitions && (!c.MPS.PerGPU || c.MPS.ActiveThreadPercentage > 0) {
-		found = append(found, "`static_partitions` takes `daemons = \"per_gpu\"`, as a process has one partition of one GPU, and no `active_thread_percentage`, which the driver then ignores: that of a share is the size of its partition")
+		found = append(found, "`static_partitions` takes `daemons = \"per_gpu\"`, as a process has one partition of one GPU, and no "+
+			"`active_thread_percentage`, which the driver then ignores: that of a share is the size of its partition")
 	}
 	if o := c.MPS.Oversubscription; !(o == 0 || o >= 1) {
 		found = append(found, "`oversubscription` is "+placement.Decimal(o)+", and must be at least 1")
@@ -87,14 +90,16 @@ func reportMPSGPUs(r *run, c *gpu.PartitionConfig) {
 	prohibited := r.those(c.GPUs, func(_ *gpu.Host, g *gpu.GPU) bool { return c.MIG == nil && g.ComputeMode == gpu.ComputeProhibited })
 	r.reportGPUs(Finding{
 		Path: "selector", Title: "The compute mode of the GPU is prohibited",
-		Found:  fmt.Sprintf("%s %s in compute mode prohibited, which an administrator has set.", capital(join(gpuTexts(prohibited))), verb(len(prohibited), "is", "are")),
+		Found: fmt.Sprintf("%s %s in compute mode prohibited, which an administrator has set.", capital(join(gpuTexts(prohibited))),
+			verb(len(prohibited), "is", "are")),
 		Wanted: fmt.Sprintf("%s shares %s among processes.", capital(r.label()), verb(len(prohibited), "it", "them")),
 		Fix:    "Run `nvidia-smi -c DEFAULT` for it on the host, or leave the GPU out of `selector`.",
 	}, "prohibited", prohibited)
 	without := r.those(c.GPUs, func(_ *gpu.Host, g *gpu.GPU) bool { return c.MPS.StaticPartitions && !g.StaticPartitions() })
 	r.reportGPUs(Finding{
 		Path: "mps", Title: "The GPU has no static partitions",
-		Found:  fmt.Sprintf("%s %s no static partitions of multiprocessors: MPS has them with drivers from R590 on, on GPUs from Ampere on.", capital(join(gpuTexts(without))), verb(len(without), "has", "have")),
+		Found: fmt.Sprintf("%s %s no static partitions of multiprocessors: MPS has them with drivers from R590 on, on GPUs from Ampere on.",
+			capital(join(gpuTexts(without))), verb(len(without), "has", "have")),
 		Wanted: fmt.Sprintf("%s gives each share a partition (`static_partitions`).", capital(r.label())),
 		Fix:    "Upgrade the driver, leave the GPU out of `selector`, or leave `static_partitions` out.",
 	}, "no partitions", without)
@@ -109,7 +114,8 @@ func reportMPSGPUs(r *run, c *gpu.PartitionConfig) {
 	if len(small) > 0 {
 		r.reportGPUs(Finding{
 			Path: mpsPath(c), Title: "The memory limit exceeds the GPU's memory",
-			Found:  fmt.Sprintf("%s %s %s of memory%s.", capital(join(gpuTexts(small))), verb(len(small), "has", "have"), r.smallest(small[0].host, r.At(small[0].host), small[0].gpu, c), inInstances(c)),
+			Found: fmt.Sprintf("%s %s %s of memory%s.", capital(join(gpuTexts(small))), verb(len(small), "has", "have"),
+				r.smallest(small[0].host, r.At(small[0].host), small[0].gpu, c), inInstances(c)),
 			Wanted: fmt.Sprintf("%s holds each client to %s (`pinned_memory_limit_mib`).", capital(r.label()), c.MPS.PinnedMemoryLimit),
 			Fix:    "Write a limit within the device's memory, or leave it out.",
 		}, "pinned limit", small)
@@ -149,9 +155,11 @@ func checkMPSNotOnMIG(r *run) {
 	kind := string(c.Kind)
 	r.reportGPUs(Finding{
 		Path: "selector", Title: "The GPU is in MIG mode",
-		Found:  fmt.Sprintf("%s %s in MIG mode, or will be after the next reset.", capital(join(gpuTexts(in))), verb(len(in), "is", "are")),
-		Wanted: fmt.Sprintf("%s shares whole GPUs with `%s`, and processes reach a GPU in MIG mode through its instances only.", capital(r.label()), kind),
-		Fix:    fmt.Sprintf("Write `mig = { profiles = { ... }, %s = { ... } }` to share the instances, switch MIG mode off with a config of `mig = { enabled = false }`, or leave the GPU out of `selector`.", kind),
+		Found: fmt.Sprintf("%s %s in MIG mode, or will be after the next reset.", capital(join(gpuTexts(in))), verb(len(in), "is", "are")),
+		Wanted: fmt.Sprintf("%s shares whole GPUs with `%s`, and processes reach a GPU in MIG mode through its instances only.",
+			capital(r.label()), kind),
+		Fix: fmt.Sprintf("Write `mig = { profiles = { ... }, %s = { ... } }` to share the instances, switch MIG mode off with a config of "+
+			"`mig = { enabled = false }`, or leave the GPU out of `selector`.", kind),
 	}, "mig mode", in)
 }
 
@@ -175,9 +183,12 @@ func checkKeptInitialized(r *run) {
 	lose := r.those(c.GPUs, func(_ *gpu.Host, g *gpu.GPU) bool { return g.Persistence != nil && !*g.Persistence })
 	r.reportGPUs(Finding{
 		Path: "selector", Title: "The driver will forget the GPU's settings",
-		Found:  fmt.Sprintf("%s %s not in persistence mode.", capital(join(gpuTexts(lose))), verb(len(lose), "is", "are")),
-		Wanted: fmt.Sprintf("%s sets %s, which the driver forgets when the last program that has the GPU open ends%s. The next plan shows it as drift.", capital(r.label()), set, then),
-		Fix:    "Run `nvidia-persistenced --persistence-mode` on the host as a service, which the driver's packages have a unit for, so that the GPU stays initialized.",
+		Found: fmt.Sprintf("%s %s not in persistence mode.", capital(join(gpuTexts(lose))), verb(len(lose), "is", "are")),
+		Wanted: fmt.Sprintf(
+			"%s sets %s, which the driver forgets when the last program that has the GPU open ends%s. The next plan shows it as drift.",
+			capital(r.label()), set, then),
+		Fix: "Run `nvidia-persistenced --persistence-mode` on the host as a service, which the driver's packages have a unit for, so that " +
+			"the GPU stays initialized.",
 	}, "not kept", lose)
 }
 
@@ -200,8 +211,9 @@ func checkMPSOneUser(r *run) {
 	}
 	r.report(Finding{
 		Path: mpsPath(c), Title: "MPS needs a user", Found: found + ".",
-		Wanted: "An MPS daemon serves the processes of one user at a time, while those of other users wait; with `multi_user` it serves all users.",
-		Fix:    "Write `uid` with the user's id, or `multi_user = true`.",
+		Wanted: "An MPS daemon serves the processes of one user at a time, while those of other users wait; with `multi_user` it serves all " +
+			"users.",
+		Fix: "Write `uid` with the user's id, or `multi_user = true`.",
 	}, key("user"))
 }
 
@@ -248,7 +260,8 @@ func reportMPSBusy(r *run, host string, busy []member, by []string) {
 		Path: "selector", Title: "Processes outside of MPS use the GPUs",
 		Found:  fmt.Sprintf("On %s these use the GPUs without this config's MPS: %s.", hostText(host), strings.Join(by, "; ")),
 		Wanted: fmt.Sprintf("%s gives the GPUs to one MPS daemon alone. No process is ever killed for it.", capital(r.label())),
-		Fix:    "Stop these first, or leave the GPUs out of `selector`. With `compute_mode = \"default\"` other processes may stay on the GPUs, past MPS.",
+		Fix: "Stop these first, or leave the GPUs out of `selector`. With `compute_mode = \"default\"` other processes may stay on the " +
+			"GPUs, past MPS.",
 	}, "mps busy", busy)
 }
 
@@ -258,8 +271,10 @@ func reportMPSClients(r *run, host string, ending []member, clients, daemons []s
 	slices.Sort(daemons)
 	f := Finding{
 		Path: "max_disruption", Title: "MPS clients would be terminated",
-		Found: fmt.Sprintf("On %s, daemons that change (%s) have %s: %s.", hostText(host), join(slices.Compact(daemons)), plural(len(clients), "client"), join(clients)),
-		Wanted: fmt.Sprintf("%s restarts or stops these daemons, which terminates their clients. Its `max_disruption` allows %s only.", capital(r.label()),
+		Found: fmt.Sprintf("On %s, daemons that change (%s) have %s: %s.", hostText(host), join(slices.Compact(daemons)),
+			plural(len(clients), "client"), join(clients)),
+		Wanted: fmt.Sprintf("%s restarts or stops these daemons, which terminates their clients. Its `max_disruption` allows %s only.",
+			capital(r.label()),
 			quote(string(orNone(limit)))),
 		Fix: "Write `max_disruption = \"process_restart\"`, or stop the clients first.",
 	}

@@ -33,7 +33,8 @@ func served(h *gpu.Host, name string) *gpu.Host {
 func mpsScenarios() []scenario {
 	return []scenario{
 		{
-			rule: "kind-on-platform", name: "mps on Hyper-V", level: rules.Error, path: "hosts", says: []string{`"hv01" is a Hyper-V host`, "with `mps`", "`gpu_p`"},
+			rule: "kind-on-platform", name: "mps on Hyper-V", level: rules.Error, path: "hosts",
+			says: []string{`"hv01" is a Hyper-V host`, "with `mps`", "`gpu_p`"},
 			build: func() (rules.World, change.Change) {
 				w := mpsConfig("ml", "hv01")
 				w.Config.GPUs["hv01"] = nil
@@ -42,7 +43,8 @@ func mpsScenarios() []scenario {
 			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["hv01"].Platform = gpu.Linux },
 		},
 		{
-			rule: "nothing-selected", name: "all in MIG mode", level: rules.Error, path: "hosts", says: []string{"in MIG mode, which `mig` is for, and which a config of `mig = { enabled = false }` switches off", "wants GPUs with MPS"},
+			rule: "nothing-selected", name: "all in MIG mode", level: rules.Error, path: "hosts",
+			says: []string{"in MIG mode, which `mig` is for, and which a config of `mig = { enabled = false }` switches off", "wants GPUs with MPS"},
 			build: func() (rules.World, change.Change) {
 				w := mpsConfig("ml", "gpu01")
 				w.Config.GPUs["gpu01"] = nil
@@ -51,7 +53,8 @@ func mpsScenarios() []scenario {
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.GPUs["gpu01"] = []string{migGPU0} },
 		},
 		{
-			rule: "known-config", name: "of kind mps", level: rules.Error, path: "partition.config", says: []string{"is of kind `mps`", "containers of the host"},
+			rule: "known-config", name: "of kind mps", level: rules.Error, path: "partition.config",
+			says: []string{"is of kind `mps`", "containers of the host"},
 			build: func() (rules.World, change.Change) {
 				p := partition("a", "hv01")
 				p.Assignment.Partition.Config = "ml"
@@ -62,7 +65,8 @@ func mpsScenarios() []scenario {
 			satisfy: func(w *rules.World, _ *change.Change) { put(w, "c", config("ml", 4, "hv01")) },
 		},
 		{
-			rule: "homogeneous-gpus", name: "shared unlike models", level: rules.Warning, path: "selector", says: []string{"has other memory or speed"},
+			rule: "homogeneous-gpus", name: "shared unlike models", level: rules.Warning, path: "selector",
+			says: []string{"has other memory or speed"},
 			build: func() (rules.World, change.Change) {
 				other := freeGPU(migGPU1)
 				other.Model, other.PCI.Device = "NVIDIA A100-SXM4-80GB", "20B2"
@@ -81,14 +85,16 @@ func mpsScenarios() []scenario {
 			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["gpu01"].Controllers = nil },
 		},
 		{
-			rule: "mps-supported", name: "not installed", level: rules.Error, path: "hosts", says: []string{"nvidia-cuda-mps-control is not installed", `"gpu01"`},
+			rule: "mps-supported", name: "not installed", level: rules.Error, path: "hosts",
+			says:  []string{"nvidia-cuda-mps-control is not installed", `"gpu01"`},
 			build: func() (rules.World, change.Change) { h := shareServer(); h.MPS.Program = ""; return mpsPlan(h, nil)() },
 			satisfy: func(w *rules.World, _ *change.Change) {
 				w.Hosts["gpu01"].MPS.Program = "/usr/bin/nvidia-cuda-mps-control"
 			},
 		},
 		{
-			rule: "mps-supported", name: "prohibited", level: rules.Error, path: "selector", says: []string{migGPU1, "compute mode prohibited", "nvidia-smi -c DEFAULT"},
+			rule: "mps-supported", name: "prohibited", level: rules.Error, path: "selector",
+			says: []string{migGPU1, "compute mode prohibited", "nvidia-smi -c DEFAULT"},
 			build: func() (rules.World, change.Change) {
 				h := shareServer()
 				h.GPUs[1].ComputeMode = gpu.ComputeProhibited
@@ -104,21 +110,24 @@ func mpsScenarios() []scenario {
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.MPS.ActiveThreadPercentage = 100 },
 		},
 		{
-			rule: "mps-supported", name: "oversubscription below one", level: rules.Error, path: "mps", says: []string{"`oversubscription` is 0.5"}, hostless: true,
+			rule: "mps-supported", name: "oversubscription below one", level: rules.Error, path: "mps", says: []string{"`oversubscription` is 0.5"},
+			hostless: true,
 			build: func() (rules.World, change.Change) {
 				return mpsPlan(shareServer(), func(c *gpu.PartitionConfig) { c.MPS.Oversubscription = 0.5 })()
 			},
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.MPS.Oversubscription = 1.5 },
 		},
 		{
-			rule: "mps-supported", name: "static partitions of a daemon for several GPUs", level: rules.Error, path: "mps", says: []string{"`static_partitions` takes `daemons = \"per_gpu\"`"}, hostless: true,
+			rule: "mps-supported", name: "static partitions of a daemon for several GPUs", level: rules.Error,
+			path: "mps", says: []string{"`static_partitions` takes `daemons = \"per_gpu\"`"}, hostless: true,
 			build: func() (rules.World, change.Change) {
 				return mpsPlan(partitionable(), func(c *gpu.PartitionConfig) { c.MPS.StaticPartitions = true })()
 			},
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.MPS.PerGPU = true },
 		},
 		{
-			rule: "mps-supported", name: "static partitions with an old driver", level: rules.Error, path: "mps", says: []string{migGPU1, "no static partitions", "R590", "`static_partitions`"},
+			rule: "mps-supported", name: "static partitions with an old driver", level: rules.Error, path: "mps",
+			says: []string{migGPU1, "no static partitions", "R590", "`static_partitions`"},
 			build: func() (rules.World, change.Change) {
 				h := partitionable()
 				h.GPUs[1].Driver.Version = "580.95.05"
@@ -127,7 +136,8 @@ func mpsScenarios() []scenario {
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.GPUs["gpu01"] = []string{migGPU0} },
 		},
 		{
-			rule: "mps-supported", name: "static partitions before Ampere", level: rules.Error, path: "mps", says: []string{migGPU0, "from Ampere on"},
+			rule: "mps-supported", name: "static partitions before Ampere", level: rules.Error, path: "mps",
+			says: []string{migGPU0, "from Ampere on"},
 			build: func() (rules.World, change.Change) {
 				h := partitionable()
 				h.GPUs[0].ComputeCapability = "7.5"
@@ -143,21 +153,24 @@ func mpsScenarios() []scenario {
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.MPS.ComputeMode = gpu.ComputeDefault },
 		},
 		{
-			rule: "mps-supported", name: "limit that daemons do not take", level: rules.Error, path: "mps", says: []string{"is 1536", "1024 or 2048 would do"},
+			rule: "mps-supported", name: "limit that daemons do not take", level: rules.Error, path: "mps",
+			says: []string{"is 1536", "1024 or 2048 would do"},
 			build: func() (rules.World, change.Change) {
 				return mpsPlan(shareServer(), func(c *gpu.PartitionConfig) { c.MPS.PinnedMemoryLimit = 1536 * gpu.MiB })()
 			},
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.MPS.PinnedMemoryLimit = 2048 * gpu.MiB },
 		},
 		{
-			rule: "mps-supported", name: "limit above the GPU", level: rules.Error, path: "mps", says: []string{migGPU0, "80.0 GiB", "81.0 GiB", "pinned_memory_limit_mib"},
+			rule: "mps-supported", name: "limit above the GPU", level: rules.Error, path: "mps",
+			says: []string{migGPU0, "80.0 GiB", "81.0 GiB", "pinned_memory_limit_mib"},
 			build: func() (rules.World, change.Change) {
 				return mpsPlan(shareServer(), func(c *gpu.PartitionConfig) { c.MPS.PinnedMemoryLimit = 81 * gib })()
 			},
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.MPS.PinnedMemoryLimit = 80 * gib },
 		},
 		{
-			rule: "mps-supported", name: "limit above the instance", level: rules.Error, path: "mig.mps", says: []string{"in its smallest instance", "9.8 GiB"},
+			rule: "mps-supported", name: "limit above the instance", level: rules.Error, path: "mig.mps",
+			says: []string{"in its smallest instance", "9.8 GiB"},
 			build: func() (rules.World, change.Change) {
 				return mpsPlan(shareServer(), func(c *gpu.PartitionConfig) {
 					c.Kind, c.MIG, c.MPS.PinnedMemoryLimit = gpu.KindMIG, ptr(profiles("1g.10gb", 7)), 20*gib
@@ -166,14 +179,16 @@ func mpsScenarios() []scenario {
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.MIG.Profiles = map[string]int{"3g.40gb": 2} },
 		},
 		{
-			rule: "mps-not-on-mig-gpu", name: "MPS", level: rules.Error, path: "selector", says: []string{migGPU1, "is in MIG mode", "mps = { ... }"},
+			rule: "mps-not-on-mig-gpu", name: "MPS", level: rules.Error, path: "selector",
+			says:  []string{migGPU1, "is in MIG mode", "mps = { ... }"},
 			build: mpsPlan(shareServer(freeGPU(migGPU0), h100(migGPU1, at("3g.40gb", 0))), nil),
 			satisfy: func(_ *rules.World, p *change.Change) {
 				p.Want.Config.Kind, p.Want.Config.MIG = gpu.KindMIG, ptr(profiles("3g.40gb", 1))
 			},
 		},
 		{
-			rule: "mps-not-on-mig-gpu", name: "time-slicing, from the next reset on", level: rules.Error, path: "selector", says: []string{migGPU1, "time_slicing = { ... }"},
+			rule: "mps-not-on-mig-gpu", name: "time-slicing, from the next reset on", level: rules.Error,
+			path: "selector", says: []string{migGPU1, "time_slicing = { ... }"},
 			build: func() (rules.World, change.Change) {
 				h := shareServer()
 				h.GPUs[1].MIG.Pending = true
@@ -182,7 +197,8 @@ func mpsScenarios() []scenario {
 			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["gpu01"].GPUs[1].MIG.Pending = false },
 		},
 		{
-			rule: "mps-one-user", name: "nobody is named", level: rules.Error, path: "mps", says: []string{"Neither `uid` nor `multi_user`"}, hostless: true,
+			rule: "mps-one-user", name: "nobody is named", level: rules.Error, path: "mps", says: []string{"Neither `uid` nor `multi_user`"},
+			hostless: true,
 			build: func() (rules.World, change.Change) {
 				return mpsPlan(shareServer(), func(c *gpu.PartitionConfig) { c.MPS.MultiUser = false })()
 			},
@@ -215,7 +231,8 @@ func mpsScenarios() []scenario {
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.MPS.ComputeMode = gpu.ComputeDefault },
 		},
 		{
-			rule: "mps-in-use", name: "a daemon of somebody else", level: rules.Error, path: "selector", change: true, says: []string{"the MPS control daemon of somebody else (process 100)"},
+			rule: "mps-in-use", name: "a daemon of somebody else", level: rules.Error, path: "selector",
+			change: true, says: []string{"the MPS control daemon of somebody else (process 100)"},
 			build:   func() (rules.World, change.Change) { return mpsPlan(served(shareServer(), ""), nil)() },
 			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["gpu01"].MPS.Daemons[0].Name = "ml" },
 		},
@@ -241,7 +258,8 @@ func mpsScenarios() []scenario {
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.MaxDisruption = gpu.DisruptProcessRestart },
 		},
 		{
-			rule: "mps-in-use", name: "clients would end with the config", level: rules.Error, path: "max_disruption", change: true, says: []string{`"ml" (remove)`, "on_destroy"},
+			rule: "mps-in-use", name: "clients would end with the config", level: rules.Error, path: "max_disruption",
+			change: true, says: []string{`"ml" (remove)`, "on_destroy"},
 			build: func() (rules.World, change.Change) {
 				w := mpsConfig("ml", "gpu01")
 				w.Config.Restore = true
@@ -251,7 +269,10 @@ func mpsScenarios() []scenario {
 		},
 		{
 			rule: "gpu-kept-initialized", name: "the compute mode of MPS", level: rules.Warning, path: "selector",
-			says: []string{migGPU1 + " (NVIDIA H100 80GB HBM3) on host \"gpu01\" is not in persistence mode", "compute mode exclusive_process", "past MPS", "nvidia-persistenced --persistence-mode"},
+			says: []string{
+				migGPU1 + " (NVIDIA H100 80GB HBM3) on host \"gpu01\" is not in persistence mode", "compute mode exclusive_process",
+				"past MPS", "nvidia-persistenced --persistence-mode",
+			},
 			build: func() (rules.World, change.Change) {
 				h := shareServer()
 				h.GPUs[0].Persistence, h.GPUs[1].Persistence = new(true), new(false)
@@ -269,14 +290,16 @@ func mpsScenarios() []scenario {
 			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["gpu01"].GPUs[0].Persistence = new(true) },
 		},
 		{
-			rule: "time-slicing-no-isolation", name: "a config", level: rules.Warning, path: "time_slicing", says: []string{"4 shares take turns"}, hostless: true,
+			rule: "time-slicing-no-isolation", name: "a config", level: rules.Warning, path: "time_slicing",
+			says: []string{"4 shares take turns"}, hostless: true,
 			build: func() (rules.World, change.Change) {
 				return world(shareServer()), create("t", slicesConfig("ml", 4, "gpu01"))
 			},
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want = mpsConfig("ml", "gpu01") },
 		},
 		{
-			rule: "time-slicing-no-isolation", name: "a limit that nothing holds", level: rules.Warning, path: "memory", says: []string{migGPU0, "driver 580.82.07", "20.0 GiB"},
+			rule: "time-slicing-no-isolation", name: "a limit that nothing holds", level: rules.Warning,
+			path: "memory", says: []string{migGPU0, "driver 580.82.07", "20.0 GiB"},
 			build: func() (rules.World, change.Change) {
 				return world(laidOut(shareServer(), slicesConfig("ml", 4, "gpu01"))), shareP(share("a", 20*gib))
 			},
@@ -286,14 +309,16 @@ func mpsScenarios() []scenario {
 			},
 		},
 		{
-			rule: "gpu-vm-xor-share", name: "MPS on a GPU with vGPUs", level: rules.Error, path: "selector", says: []string{migGPU1, "vgpu:1xL40S-12Q"},
+			rule: "gpu-vm-xor-share", name: "MPS on a GPU with vGPUs", level: rules.Error, path: "selector",
+			says: []string{migGPU1, "vgpu:1xL40S-12Q"},
 			build: func() (rules.World, change.Change) {
 				return world(shareServer(l40s(migGPU0), l40s(migGPU1, q12))), create("t", mpsConfig("ml", "gpu01"))
 			},
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.GPUs["gpu01"] = []string{migGPU0} },
 		},
 		{
-			rule: "gpu-vm-xor-share", name: "time-slicing on a GPU for passthrough", level: rules.Error, path: "selector", says: []string{migGPU1, "passthrough to a VM"},
+			rule: "gpu-vm-xor-share", name: "time-slicing on a GPU for passthrough", level: rules.Error,
+			path: "selector", says: []string{migGPU1, "passthrough to a VM"},
 			build: func() (rules.World, change.Change) {
 				h := shareServer()
 				h.GPUs[1].Dismounted = true

@@ -84,11 +84,12 @@ func reportLifted(r *run, host, config string, vm *gpu.VM, p whatif.Policy) {
 		return
 	}
 	r.report(Finding{
-		Path:   "power",
-		Host:   host,
-		VM:     vm.Name,
-		Title:  "The power policy of a VM changes in the same run",
-		Found:  fmt.Sprintf("VM %s on %s runs and holds a partition. Its claim on the host still has the policy that was applied last. %s now differs from it: %s.", quote(vm.Name), hostText(host), p.Label, joinAll(why)),
+		Path:  "power",
+		Host:  host,
+		VM:    vm.Name,
+		Title: "The power policy of a VM changes in the same run",
+		Found: fmt.Sprintf("VM %s on %s runs and holds a partition. Its claim on the host still has the policy that was applied last. %s now "+
+			"differs from it: %s.", quote(vm.Name), hostText(host), p.Label, joinAll(why)),
 		Wanted: fmt.Sprintf("%s changes the partitions of GPUs and would stop the VM before the new policy is on record.", config),
 		Fix:    "Apply the change of `power` first, without the change of the partition config.",
 	}, key("lifted", host, vm.ID))

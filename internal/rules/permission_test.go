@@ -19,12 +19,18 @@ func TestAPermissionThatTheRunTakesBack(t *testing.T) {
 		policy whatif.Policy
 		says   string // "" for nothing
 	}{
-		"it stays":                   {policy: whatif.Policy{Power: all}},
-		"known only at apply":        {policy: whatif.Policy{Power: all, Unknown: true}, says: "what `power` allows is known only at apply"},
-		"no shutdown any more":       {policy: whatif.Policy{}, says: "`power.allow_shutdown` is `false`"},
-		"at the next power-off only": {policy: whatif.Policy{Power: gpu.Power{AllowShutdown: true, NextOff: true}}, says: "`power.when` is `\"next_off\"`"},
-		"not by force":               {policy: whatif.Policy{Power: gpu.Power{AllowShutdown: true, AllowTurnOff: true}}, says: "`power.force_shutdown` is `false`"},
-		"not turned off":             {policy: whatif.Policy{Power: gpu.Power{AllowShutdown: true, ForceShutdown: true}}, says: "`power.allow_turn_off` is `false`"},
+		"it stays":             {policy: whatif.Policy{Power: all}},
+		"known only at apply":  {policy: whatif.Policy{Power: all, Unknown: true}, says: "what `power` allows is known only at apply"},
+		"no shutdown any more": {policy: whatif.Policy{}, says: "`power.allow_shutdown` is `false`"},
+		"at the next power-off only": {
+			policy: whatif.Policy{Power: gpu.Power{AllowShutdown: true, NextOff: true}}, says: "`power.when` is `\"next_off\"`",
+		},
+		"not by force": {
+			policy: whatif.Policy{Power: gpu.Power{AllowShutdown: true, AllowTurnOff: true}}, says: "`power.force_shutdown` is `false`",
+		},
+		"not turned off": {
+			policy: whatif.Policy{Power: gpu.Power{AllowShutdown: true, ForceShutdown: true}}, says: "`power.allow_turn_off` is `false`",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -63,7 +69,8 @@ func TestAPermissionThatTheRunTakesBack(t *testing.T) {
 				},
 			} {
 				found := ask(world(h))
-				wanted := "VM \"a\" on host \"hv01\" runs and holds a partition. Its claim on the host still has the policy that was applied last. gpu_vm_assignment for VM \"a\" now differs from it: " + c.says + "."
+				wanted := "VM \"a\" on host \"hv01\" runs and holds a partition. Its claim on the host still has the policy that was applied last. " +
+					"gpu_vm_assignment for VM \"a\" now differs from it: " + c.says + "."
 				if c.says == "" && len(found) > 0 || c.says != "" && (len(found) != 1 || found[0].Found != wanted || found[0].Level != rules.Error) {
 					t.Errorf("%s: %+v", order, found)
 				}

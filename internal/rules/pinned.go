@@ -40,7 +40,8 @@ func checkPinned(r *run, f Finding, slots []whatif.Slot, demands map[string]what
 		f.Found = fmt.Sprintf("%s has %s free, for VMs pinned to it: %s. This run also starts %s, which Hyper-V may give that GPU first.",
 			capital(gpuOn(f.Host, c.GPU)), plural(c.Free, "partition"), joinAll(quoteAll(c.Pinned)), loose)
 		f.Wanted = ""
-		f.Fix = fmt.Sprintf("Pin %s as well, with `partition.gpu_id`, to GPUs that have partitions left, or apply the pinned VMs first, in an apply of their own.", loose)
+		f.Fix = fmt.Sprintf("Pin %s as well, with `partition.gpu_id`, to GPUs that have partitions left, or apply the pinned VMs first, in an "+
+			"apply of their own.", loose)
 		r.report(f, key("pinned seat", f.Host, c.GPU.ID))
 	}
 }

@@ -58,7 +58,8 @@ func checkPinnedOnClustered(r *run) {
 	case a.Partition != nil && a.Partition.PinnedGPU != "":
 		f.Path = "partition.gpu_id"
 		f.GPU = a.Partition.PinnedGPU
-		f.Wanted = fmt.Sprintf("%s pins its partition to GPU %s of this node; elsewhere the VM would not start.", r.label(), a.Partition.PinnedGPU)
+		f.Wanted = fmt.Sprintf("%s pins its partition to GPU %s of this node; elsewhere the VM would not start.",
+			r.label(), a.Partition.PinnedGPU)
 		f.Fix = "Leave `gpu_id` out: Hyper-V then takes a free partition of any GPU of the node."
 	case a.Device != nil:
 		f.Level = Warning
@@ -201,7 +202,8 @@ func checkOfflineAction(r *run) {
 	f.Level = Warning
 	f.Title = "The cluster may not be able to take the VM offline"
 	f.Found = fmt.Sprintf("The offline action of clustered %s on %s is %q.", vmText(at.VM), hostText(at.Key), *action)
-	f.Wanted = fmt.Sprintf("%s gives it a GPU. When the cluster takes such a VM offline, as a drain does, it should shut it down by force: it can be neither saved nor, without support for it, moved while it runs.", r.label())
+	f.Wanted = fmt.Sprintf("%s gives it a GPU. When the cluster takes such a VM offline, as a drain does, it should shut it down by force: "+
+		"it can be neither saved nor, without support for it, moved while it runs.", r.label())
 	f.Fix = "Write `offline_action = \"force_shutdown\"`."
 	r.report(f, key("offline action", at.VM.ID))
 }

@@ -58,11 +58,13 @@ func checkPolicyGate(r *run) {
 		return
 	}
 	r.reportVM(at, Finding{
-		Path:   "vm",
-		Title:  "A host policy forbids the assignment",
-		Found:  fmt.Sprintf("On %s the policy %s is set.", hostText(at.Key), join(values)),
-		Wanted: fmt.Sprintf("%s gives %s a GPU; Hyper-V then refuses GPUs that the platform does not list as secure and supported.", r.label(), vmText(at.VM)),
-		Fix:    `Set the value to 0 under HKLM\SOFTWARE\Policies\Microsoft\Windows\HyperV on every node, or relax this rule if the GPU is known to comply.`,
+		Path:  "vm",
+		Title: "A host policy forbids the assignment",
+		Found: fmt.Sprintf("On %s the policy %s is set.", hostText(at.Key), join(values)),
+		Wanted: fmt.Sprintf("%s gives %s a GPU; Hyper-V then refuses GPUs that the platform does not list as secure and supported.",
+			r.label(), vmText(at.VM)),
+		Fix: `Set the value to 0 under HKLM\SOFTWARE\Policies\Microsoft\Windows\HyperV on every node, or relax this rule if the GPU is ` +
+			`known to comply.`,
 	})
 }
 
@@ -153,9 +155,10 @@ func checkReadableRecords(r *run) {
 		}
 		r.report(Finding{
 			Path: path, Host: host, Title: "Agent records cannot be read",
-			Found:  capital(UnreadableText(h.Unreadable)) + ".",
-			Wanted: fmt.Sprintf("%s changes something there, and the agent changes nothing until it can read all of its records: claims, and changes that a killed run left unfinished.", r.label()),
-			Fix:    UnreadableFix,
+			Found: capital(UnreadableText(h.Unreadable)) + ".",
+			Wanted: fmt.Sprintf("%s changes something there, and the agent changes nothing until it can read all of its records: claims, and "+
+				"changes that a killed run left unfinished.", r.label()),
+			Fix: UnreadableFix,
 		}, key("records", host))
 	}
 }
@@ -186,7 +189,8 @@ func checkAgentKnows(r *run) {
 			Path: cmp.Or(path, pathBefore), Host: on[0], Title: "The agent of a host is too old for this change",
 			Found:  fmt.Sprintf("The gpu-agent of %s %s.", verb(len(on), "host ", "hosts ")+join(quoteAll(on)), what),
 			Wanted: fmt.Sprintf("%s asks for it.", r.label()),
-			Fix:    "Upgrade gpu-agent there to the version of this provider, or leave that out of the configuration. Resources that do not use it are not affected.",
+			Fix: "Upgrade gpu-agent there to the version of this provider, or leave that out of the configuration. Resources that do not use " +
+				"it are not affected.",
 		}, key(append([]string{"agent"}, on...)...))
 	}
 }
@@ -238,7 +242,8 @@ func reportConsumers(r *run) {
 	f := Finding{
 		Level: Warning, Path: "hosts", Title: "Other software allocates these GPUs too",
 		Wanted: fmt.Sprintf("%s shares GPUs with containers there, which that software is not aware of.", r.label()),
-		Fix:    "Leave these GPUs out of what the other software hands out, or let it share them: the functions `device_plugin_config` and `slurm_gres` write its configuration.",
+		Fix: "Leave these GPUs out of what the other software hands out, or let it share them: the functions `device_plugin_config` and " +
+			"`slurm_gres` write its configuration.",
 	}
 	var changed []string
 	switch w := r.Plan.Want; {
@@ -283,14 +288,16 @@ func checkLiveMigrationSupport(r *run) {
 		return
 	}
 	without := r.those(c.GPUs, func(h *gpu.Host, g *gpu.GPU) bool {
-		return h.Cluster != nil && whatif.Partitions(g) && (g.Partitionable.SupportsIncomingLiveMigration == nil || !*g.Partitionable.SupportsIncomingLiveMigration)
+		return h.Cluster != nil && whatif.Partitions(g) &&
+			(g.Partitionable.SupportsIncomingLiveMigration == nil || !*g.Partitionable.SupportsIncomingLiveMigration)
 	})
 	r.reportGPUs(Finding{
 		Path:   "hosts",
 		Title:  "VMs with partitions cannot be live-migrated",
 		Found:  fmt.Sprintf("These GPUs do not report support for incoming live migration: %s.", join(gpuTexts(without))),
 		Wanted: fmt.Sprintf("Clustered VMs with a partition of %s will be restarted when they move between nodes.", r.label()),
-		Fix: "Live migration with a partition needs Windows Server 2025 or Azure Local 24H2, an IOMMU with DMA bit tracking (AMD EPYC 7002, Intel Xeon of the 4th generation, or newer) " +
+		Fix: "Live migration with a partition needs Windows Server 2025 or Azure Local 24H2, an IOMMU with DMA bit tracking (AMD EPYC 7002, " +
+			"Intel Xeon of the 4th generation, or newer) " +
 			"and NVIDIA vGPU driver 18 or newer.",
 	}, "migration", without)
 }

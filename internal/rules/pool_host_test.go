@@ -24,7 +24,10 @@ func TestAPoolIsOnTheHostOfTheVM(t *testing.T) {
 			a.VMs[0].Clustered = true
 			w = clustered(a, b)
 		}
-		p := gpu.Assignment{Kind: gpu.AssignPool, VM: "a", VMID: "ID-a", Pool: &gpu.PoolWant{ID: "hv02/render", Name: "render", Count: 1}, Power: gpu.Power{AllowShutdown: true}}
+		p := gpu.Assignment{
+			Kind: gpu.AssignPool, VM: "a", VMID: "ID-a", Pool: &gpu.PoolWant{ID: "hv02/render", Name: "render", Count: 1},
+			Power: gpu.Power{AllowShutdown: true},
+		}
 		found := rules.Check(w, create("t", gpu.Want{Assignment: &p}), nil)
 		if !slices.ContainsFunc(found, func(f rules.Finding) bool { return f.Level == rules.Error && f.Host == "hv01" }) {
 			t.Errorf("in one cluster %t: %+v", together, found)

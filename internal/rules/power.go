@@ -34,13 +34,16 @@ func checkVMMustBeOff(r *run) {
 	}
 	switch at.VM.State {
 	case gpu.VMRunning, gpu.VMStarting, gpu.VMStopping:
-		f.Found = fmt.Sprintf("%s on %s is %s, and its assignment does not allow to shut it down.", vmText(at.VM), hostText(at.Key), change.StateText(at.VM.State))
+		f.Found = fmt.Sprintf("%s on %s is %s, and its assignment does not allow to shut it down.", vmText(at.VM),
+			hostText(at.Key), change.StateText(at.VM.State))
 		if waits {
-			f.Found = fmt.Sprintf("%s on %s is %s, and its assignment waits for its next power-off.", vmText(at.VM), hostText(at.Key), change.StateText(at.VM.State))
+			f.Found = fmt.Sprintf("%s on %s is %s, and its assignment waits for its next power-off.", vmText(at.VM),
+				hostText(at.Key), change.StateText(at.VM.State))
 			f.Fix = "Shut the VM down first, or apply `power = { allow_shutdown = true, when = \"now\" }` before the destroy."
 			break
 		}
-		f.Fix = "Write `power = { allow_shutdown = true }` to shut it down and start it again, or `power = { when = \"next_off\" }` to wait for its next power-off."
+		f.Fix = "Write `power = { allow_shutdown = true }` to shut it down and start it again, or `power = { when = \"next_off\" }` to wait " +
+			"for its next power-off."
 		if destroys {
 			f.Fix += " A destroy knows only what was applied: apply this attribute first, or set it in the provider's `power` block."
 		}
@@ -102,7 +105,8 @@ func reportHeld(r *run, host string, f change.Forecast) {
 		if v.Fix != "" {
 			v.Fix += " "
 		}
-		v.Fix += "Give each VM a gpu_vm_assignment of this state with `power = { allow_shutdown = true }`, its own or the provider's, and apply that first, while the partition config stays as it is, or shut these VMs down yourself."
+		v.Fix += "Give each VM a gpu_vm_assignment of this state with `power = { allow_shutdown = true }`, its own or the provider's, and " +
+			"apply that first, while the partition config stays as it is, or shut these VMs down yourself."
 	}
 	r.report(v, key("held", host))
 }
@@ -132,17 +136,19 @@ func reportNotRestored(r *run, host string, f change.Forecast) {
 		}
 		g, _ := r.At(host).GPU(why.GPU)
 		v := Finding{
-			Path:   "on_destroy",
-			Title:  "The previous layout cannot be restored",
-			Host:   host,
-			GPU:    why.GPU,
-			Found:  fmt.Sprintf("%s is in use: %s.", capital(gpuOn(host, g)), joinAll(why.By)),
-			Wanted: fmt.Sprintf("%s leaves the GPU, which had %s before. Releasing a GPU never stops a VM or kills a process.", r.label(), why.Restores),
-			Fix:    "Stop what uses it before the apply, or set `on_destroy = \"keep\"`.",
+			Path:  "on_destroy",
+			Title: "The previous layout cannot be restored",
+			Host:  host,
+			GPU:   why.GPU,
+			Found: fmt.Sprintf("%s is in use: %s.", capital(gpuOn(host, g)), joinAll(why.By)),
+			Wanted: fmt.Sprintf("%s leaves the GPU, which had %s before. Releasing a GPU never stops a VM or kills a process.",
+				r.label(), why.Restores),
+			Fix: "Stop what uses it before the apply, or set `on_destroy = \"keep\"`.",
 		}
 		switch {
 		case why.Needs != "":
-			v.Found = fmt.Sprintf("%s switches MIG mode only with a reset, and `max_disruption` allows %s only.", capital(gpuOn(host, g)), quote(string(orNone(r.allowedDisruption()))))
+			v.Found = fmt.Sprintf("%s switches MIG mode only with a reset, and `max_disruption` allows %s only.",
+				capital(gpuOn(host, g)), quote(string(orNone(r.allowedDisruption()))))
 			v.Fix = fmt.Sprintf("Apply `max_disruption = %q` first, or set `on_destroy = \"keep\"`.", why.Needs)
 		case len(why.By) == 0:
 			v.Found = fmt.Sprintf("%s cannot have it: %s.", capital(gpuOn(host, g)), why.Found)
@@ -178,12 +184,13 @@ func checkNodeInService(r *run) {
 		path = "vm"
 	}
 	r.report(Finding{
-		Path:   path,
-		Title:  "A cluster node is not in service",
-		Host:   hosts[0],
-		Found:  fmt.Sprintf("%s in its cluster.", capital(join(lines))),
-		Wanted: fmt.Sprintf("%s changes something there, and a node in maintenance is left alone: its VMs are on the move and its GPUs may be under service.", r.label()),
-		Fix:    "Wait until the node is back (`Resume-ClusterNode`), then apply again.",
+		Path:  path,
+		Title: "A cluster node is not in service",
+		Host:  hosts[0],
+		Found: fmt.Sprintf("%s in its cluster.", capital(join(lines))),
+		Wanted: fmt.Sprintf("%s changes something there, and a node in maintenance is left alone: its VMs are on the move and its GPUs may be "+
+			"under service.", r.label()),
+		Fix: "Wait until the node is back (`Resume-ClusterNode`), then apply again.",
 	}, keys...)
 }
 

@@ -57,7 +57,9 @@ func drawGPU(t *rapid.T) gpu.GPU {
 	g.Partitionable.Count = counts.Draw(t, "count")
 	g.Partitionable.VRAM.Min = uint64(sizes.Draw(t, "min"))
 	g.Partitionable.Paravirtual = rapid.IntRange(0, 4).Draw(t, "pv") == 0
-	g.Partitionable.Partitions = list(t, "partitions", func(t *rapid.T) gpu.Partition { return gpu.Partition{VMID: vmNames.Draw(t, "holder")} })
+	g.Partitionable.Partitions = list(t, "partitions", func(t *rapid.T) gpu.Partition {
+		return gpu.Partition{VMID: vmNames.Draw(t, "holder")}
+	})
 	return g
 }
 
@@ -68,7 +70,9 @@ func drawVM(t *rapid.T) gpu.VM {
 	v.Clustered = rapid.Bool().Draw(t, "clustered")
 	v.DynamicMemory = rapid.Bool().Draw(t, "dynamic")
 	v.PossibleOwners = list(t, "owners", func(t *rapid.T) string { return hostNames.Draw(t, "owner") })
-	v.PartitionAdapters = list(t, "adapters", func(t *rapid.T) gpu.PartitionAdapter { return gpu.PartitionAdapter{PinnedGPU: gpuIDs.Draw(t, "pin")} })
+	v.PartitionAdapters = list(t, "adapters", func(t *rapid.T) gpu.PartitionAdapter {
+		return gpu.PartitionAdapter{PinnedGPU: gpuIDs.Draw(t, "pin")}
+	})
 	v.Devices = list(t, "devices", func(t *rapid.T) gpu.DeviceAssignment {
 		return gpu.DeviceAssignment{Pool: names.Draw(t, "pool"), GPU: gpuIDs.Draw(t, "gpu")}
 	})
@@ -88,28 +92,41 @@ func drawWant(t *rapid.T) gpu.Want {
 	case 2:
 		return gpu.Want{Pool: &gpu.PoolConfig{
 			ID: names.Draw(t, "id"), Name: names.Draw(t, "name"), Members: drawGPUsByHost(t), MountBack: rapid.Bool().Draw(t, "back"),
-			Quotas: map[string]gpu.PoolQuota{names.Draw(t, "label"): {Shares: maybe(t, "shares", counts.Draw(t, "quota")), Memory: maybe(t, "memory", sizes.Draw(t, "quota"))}},
+			Quotas: map[string]gpu.PoolQuota{
+				names.Draw(t, "label"): {Shares: maybe(t, "shares", counts.Draw(t, "quota")), Memory: maybe(t, "memory", sizes.Draw(t, "quota"))},
+			},
 		}}
 	case 3, 4:
 		return gpu.Want{Share: drawAnyShare(t)}
 	}
-	a := &gpu.Assignment{VM: vmNames.Draw(t, "vm"), VMID: rapid.SampledFrom([]string{"", "ID-a"}).Draw(t, "vm id"), Host: hostNames.Draw(t, "host")}
-	a.Power = gpu.Power{AllowShutdown: rapid.Bool().Draw(t, "allow"), NextOff: rapid.Bool().Draw(t, "next off"), StayOff: rapid.Bool().Draw(t, "stay off")}
+	a := &gpu.Assignment{
+		VM: vmNames.Draw(t, "vm"), VMID: rapid.SampledFrom([]string{"", "ID-a"}).Draw(t, "vm id"), Host: hostNames.Draw(t, "host"),
+	}
+	a.Power = gpu.Power{
+		AllowShutdown: rapid.Bool().Draw(t, "allow"), NextOff: rapid.Bool().Draw(t, "next off"), StayOff: rapid.Bool().Draw(t, "stay off"),
+	}
 	// Any combination, also the invalid ones.
-	a.Partition = maybe(t, "partition", gpu.PartitionWant{Config: names.Draw(t, "config"), PinnedGPU: gpuIDs.Draw(t, "pin"), VRAM: maybe(t, "vram", sizes.Draw(t, "size"))})
-	a.Pool = maybe(t, "pool", gpu.PoolWant{ID: names.Draw(t, "pool id"), Name: names.Draw(t, "pool name"), Count: counts.Draw(t, "pool count")})
+	a.Partition = maybe(t, "partition", gpu.PartitionWant{
+		Config: names.Draw(t, "config"), PinnedGPU: gpuIDs.Draw(t, "pin"), VRAM: maybe(t, "vram", sizes.Draw(t, "size")),
+	})
+	a.Pool = maybe(t, "pool", gpu.PoolWant{
+		ID: names.Draw(t, "pool id"), Name: names.Draw(t, "pool name"), Count: counts.Draw(t, "pool count"),
+	})
 	a.Device = maybe(t, "device", gpu.DeviceWant{Host: hostNames.Draw(t, "device host"), GPUIDs: []string{gpuIDs.Draw(t, "device")}})
 	return gpu.Want{Assignment: a}
 }
 
 func drawConfig(t *rapid.T) *gpu.PartitionConfig {
 	c := &gpu.PartitionConfig{
-		ID: names.Draw(t, "id"), Kind: rapid.SampledFrom(gpu.Kinds()).Draw(t, "kind"), Count: counts.Draw(t, "count"), GPUs: drawGPUsByHost(t), Restore: rapid.Bool().Draw(t, "restore"),
+		ID: names.Draw(t, "id"), Kind: rapid.SampledFrom(gpu.Kinds()).Draw(t, "kind"), Count: counts.Draw(t, "count"),
+		GPUs: drawGPUsByHost(t), Restore: rapid.Bool().Draw(t, "restore"),
 		MaxDisruption: rapid.SampledFrom(gpu.Disruptions()).Draw(t, "max"),
 	}
 	over := rapid.SampledFrom([]float64{-1, 0, 2}).Draw(t, "over")
 	// Any combination, also the invalid ones, but of its kind: the agent refuses others before.
-	c.MPS = maybe(t, "mps", gpu.MPSLayout{MultiUser: rapid.Bool().Draw(t, "multi"), ActiveThreadPercentage: percentages.Draw(t, "threads"), Oversubscription: over})
+	c.MPS = maybe(t, "mps", gpu.MPSLayout{
+		MultiUser: rapid.Bool().Draw(t, "multi"), ActiveThreadPercentage: percentages.Draw(t, "threads"), Oversubscription: over,
+	})
 	c.TimeSlicing = maybe(t, "slices", gpu.TimeSlicing{Replicas: counts.Draw(t, "replicas"), Oversubscription: over})
 	c.MIG = maybe(t, "mig", gpu.MIGLayout{Profiles: map[string]int{"1g.10gb": counts.Draw(t, "instances")}})
 	c.VGPU = maybe(t, "vgpu", gpu.VGPULayout{Type: q12})
@@ -132,8 +149,10 @@ var percentages = rapid.SampledFrom([]float64{-1, 0, 50, 101, math.NaN()})
 
 func drawAnyShare(t *rapid.T) *gpu.Share {
 	s := &gpu.Share{
-		Name: names.Draw(t, "share"), Host: hostNames.Draw(t, "host"), Count: counts.Draw(t, "count"), Pool: names.Draw(t, "pool"), Config: names.Draw(t, "config"),
-		GPUIDs: rapid.SliceOfN(gpuIDs, 0, 2).Draw(t, "pins"), Profile: rapid.SampledFrom([]string{"", "1g.10gb"}).Draw(t, "profile"), Label: names.Draw(t, "label"),
+		Name: names.Draw(t, "share"), Host: hostNames.Draw(t, "host"), Count: counts.Draw(t, "count"),
+		Pool: names.Draw(t, "pool"), Config: names.Draw(t, "config"),
+		GPUIDs: rapid.SliceOfN(gpuIDs, 0, 2).Draw(t, "pins"), Profile: rapid.SampledFrom([]string{"", "1g.10gb"}).Draw(t, "profile"),
+		Label:         names.Draw(t, "label"),
 		MemoryRequest: sizes.Draw(t, "request"), MemoryLimit: sizes.Draw(t, "limit"), ActiveThreadPercentage: percentages.Draw(t, "threads"),
 	}
 	s.Devices = list(t, "devices", func(t *rapid.T) gpu.SharedDevice {
@@ -161,7 +180,10 @@ func drawClaim(t *rapid.T) gpu.Claim {
 }
 
 func drawHost(t *rapid.T, name string) *gpu.Host {
-	h := &gpu.Host{Name: name, Platform: rapid.SampledFrom([]gpu.Platform{gpu.HyperV, gpu.Linux, ""}).Draw(t, "platform"), OS: gpu.OS{Build: rapid.SampledFrom([]int{0, 14393, 20348, 26100}).Draw(t, "build")}}
+	h := &gpu.Host{
+		Name: name, Platform: rapid.SampledFrom([]gpu.Platform{gpu.HyperV, gpu.Linux, ""}).Draw(t, "platform"),
+		OS: gpu.OS{Build: rapid.SampledFrom([]int{0, 14393, 20348, 26100}).Draw(t, "build")},
+	}
 	h.GPUs = list(t, "gpus", drawGPU)
 	h.VMs = list(t, "vms", drawVM)
 	h.Claims = list(t, "claims", drawClaim)
@@ -170,7 +192,8 @@ func drawHost(t *rapid.T, name string) *gpu.Host {
 	})
 	if rapid.Bool().Draw(t, "in cluster") {
 		h.Cluster = &gpu.Cluster{Name: "clu", Nodes: []gpu.Node{
-			{Name: "hv01", State: rapid.SampledFrom([]gpu.NodeState{gpu.NodeUp, gpu.NodePaused}).Draw(t, "state")}, {Name: "hv02", State: gpu.NodeUp},
+			{Name: "hv01", State: rapid.SampledFrom([]gpu.NodeState{gpu.NodeUp, gpu.NodePaused}).Draw(t, "state")},
+			{Name: "hv02", State: gpu.NodeUp},
 		}}
 	}
 	return h
@@ -191,7 +214,10 @@ func TestCheckOnAnyWorld(t *testing.T) {
 		for i, p := range plans {
 			others.Put(fmt.Sprintf("t%d", i), p)
 		}
-		w := rules.World{World: whatif.World{Hosts: hosts, Owner: owners.Draw(t, "owner"), Others: others}, Complete: rapid.Bool().Draw(t, "complete"), Now: afternoon}
+		w := rules.World{
+			World: whatif.World{Hosts: hosts, Owner: owners.Draw(t, "owner"), Others: others}, Complete: rapid.Bool().Draw(t, "complete"),
+			Now: afternoon,
+		}
 		if rapid.Bool().Draw(t, "closed") {
 			w.Window = nightly()
 		}

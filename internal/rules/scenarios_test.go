@@ -76,7 +76,8 @@ func existenceScenarios() []scenario {
 			},
 		},
 		{
-			rule: "readable", name: "GPU", level: rules.Error, path: "selector", says: []string{gpu0, "its query (0x80041003)", `"hv01"`}, change: true,
+			rule: "readable", name: "GPU", level: rules.Error, path: "selector", says: []string{gpu0, "its query (0x80041003)", `"hv01"`},
+			change: true,
 			build: func() (rules.World, change.Change) {
 				h := host("hv01")
 				h.GPUs[0].Partitionable = nil
@@ -135,7 +136,8 @@ func existenceScenarios() []scenario {
 			satisfy: func(w *rules.World, _ *change.Change) { put(w, "c", config("nope", 4, "hv01")) },
 		},
 		{
-			rule: "known-config", name: "destroyed in this run", level: rules.Error, path: "partition.config", says: []string{"is destroyed in this run."},
+			rule: "known-config", name: "destroyed in this run", level: rules.Error, path: "partition.config",
+			says: []string{"is destroyed in this run."},
 			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMOff))
 				claimConfig(h, "vdi", "vdi", 4, gpu0)
@@ -187,7 +189,8 @@ func existenceScenarios() []scenario {
 			satisfy: func(w *rules.World, _ *change.Change) { put(w, "o", device("b", "hv01", "hv01", gpu1)) },
 		},
 		{
-			rule: "readable-records", name: "damaged", level: rules.Error, path: "hosts", change: true, says: []string{"Record 2 (claim)", "state.json", "checksum", "gpu-agent records"},
+			rule: "readable-records", name: "damaged", level: rules.Error, path: "hosts", change: true,
+			says: []string{"Record 2 (claim)", "state.json", "checksum", "gpu-agent records"},
 			build: func() (rules.World, change.Change) {
 				h := host("hv01")
 				h.Unreadable = []gpu.UnreadableRecord{{ID: "3fa9", File: "state.json", Record: "record 2 (claim)", Found: "its checksum is wrong"}}
@@ -196,7 +199,8 @@ func existenceScenarios() []scenario {
 			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["hv01"].Unreadable = nil },
 		},
 		{
-			rule: "agent-knows", name: "an older agent", level: rules.Error, path: "hosts", change: true, says: []string{`"hv01"`, "version 1.0.0", `"partition_config.drain"`, "Upgrade gpu-agent"},
+			rule: "agent-knows", name: "an older agent", level: rules.Error, path: "hosts", change: true,
+			says: []string{`"hv01"`, "version 1.0.0", `"partition_config.drain"`, "Upgrade gpu-agent"},
 			build: func() (rules.World, change.Change) {
 				w, c := world(host("hv01"), host("hv02")), config("vdi", 4, "hv01", "hv02")
 				w.Agents, c.Config.Drain = oneIsOlder{"hv01": {"want.partition_config.drain", "want.share"}}, true
@@ -306,7 +310,8 @@ func exclusiveScenarios() []scenario {
 			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["hv01"].VMs[0].PartitionAdapters = nil },
 		},
 		{
-			rule: "single-partition-per-vm", name: "one of ours and a foreign one", level: rules.Error, path: "vm", says: []string{"2 GPU partition adapters"},
+			rule: "single-partition-per-vm", name: "one of ours and a foreign one", level: rules.Error, path: "vm",
+			says: []string{"2 GPU partition adapters"},
 			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMOff))
 				holds(h, "a", 0)
@@ -319,7 +324,8 @@ func exclusiveScenarios() []scenario {
 			},
 		},
 		{
-			rule: "dda-xor-partition", name: "config and pool in one run", level: rules.Error, path: "selector", says: []string{gpu0, "NVIDIA A2", `"hv01"`},
+			rule: "dda-xor-partition", name: "config and pool in one run", level: rules.Error, path: "selector",
+			says: []string{gpu0, "NVIDIA A2", `"hv01"`},
 			build: func() (rules.World, change.Change) {
 				w := world(host("hv01"))
 				put(&w, "o", pool("dda", "hv01"))
@@ -476,7 +482,8 @@ func hardwareScenarios() []scenario {
 			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["hv02"].GPUs[0].Problem = "" },
 		},
 		{
-			rule: "homogeneous-gpus", name: "neighbour in the cluster", level: rules.Warning, path: "selector", says: []string{`"hv02"`, "NVIDIA A10"},
+			rule: "homogeneous-gpus", name: "neighbour in the cluster", level: rules.Warning, path: "selector",
+			says: []string{`"hv02"`, "NVIDIA A10"},
 			build: func() (rules.World, change.Change) {
 				w := clustered(host("hv01"), host("hv02"))
 				a10(&w.Hosts["hv02"].GPUs[0])
@@ -485,7 +492,8 @@ func hardwareScenarios() []scenario {
 			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["hv02"].Cluster = nil },
 		},
 		{
-			rule: "homogeneous-layout", name: "two plans in one cluster", level: rules.Error, path: "gpu_p.partition_count", says: []string{`"clu"`, "4 by", "8 by"},
+			rule: "homogeneous-layout", name: "two plans in one cluster", level: rules.Error, path: "gpu_p.partition_count",
+			says: []string{`"clu"`, "4 by", "8 by"},
 			build: func() (rules.World, change.Change) {
 				w := clustered(host("hv01"), host("hv02"))
 				put(&w, "o", config("other", 8, "hv02"))
@@ -494,7 +502,8 @@ func hardwareScenarios() []scenario {
 			satisfy: func(w *rules.World, _ *change.Change) { put(w, "o", config("other", 4, "hv02")) },
 		},
 		{
-			rule: "homogeneous-layout", name: "uncovered node", level: rules.Warning, path: "gpu_p.partition_count", says: []string{`"hv02"`, "4 partitions"},
+			rule: "homogeneous-layout", name: "uncovered node", level: rules.Warning, path: "gpu_p.partition_count",
+			says: []string{`"hv02"`, "4 partitions"},
 			build: func() (rules.World, change.Change) {
 				return clustered(host("hv01"), host("hv02")), create("t", config("vdi", 8, "hv01"))
 			},
@@ -568,7 +577,8 @@ func hardwareScenarios() []scenario {
 			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["hv01"].GPUs[0].Problem = "" },
 		},
 		{
-			rule: "gpu-assignable", name: "device of the host's console", level: rules.Error, path: "device.gpu_ids", says: []string{gpu0, "own display"},
+			rule: "gpu-assignable", name: "device of the host's console", level: rules.Error, path: "device.gpu_ids",
+			says: []string{gpu0, "own display"},
 			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMOff))
 				h.GPUs[0].HostDisplay = true
@@ -687,14 +697,17 @@ func capacityScenarios() []scenario {
 			satisfy: func(w *rules.World, _ *change.Change) { put(w, "o", config("vdi", 4, "hv01")) },
 		},
 		{
-			rule: "capacity", name: "config with too few", drift: true, level: rules.Error, path: "gpu_p.partition_count", says: []string{`"a" and "b"`},
+			rule: "capacity", name: "config with too few", drift: true, level: rules.Error, path: "gpu_p.partition_count",
+			says: []string{`"a" and "b"`},
 			build: func() (rules.World, change.Change) {
-				return world(full(gpu.VMOff)), create("t", gpu.Want{Config: &gpu.PartitionConfig{ID: "vdi", Kind: gpu.KindGPUP, Count: 1, GPUs: map[string][]string{"hv01": {gpu0}}}})
+				return world(full(gpu.VMOff)),
+					create("t", gpu.Want{Config: &gpu.PartitionConfig{ID: "vdi", Kind: gpu.KindGPUP, Count: 1, GPUs: map[string][]string{"hv01": {gpu0}}}})
 			},
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.Count = 2 },
 		},
 		{
-			rule: "capacity", name: "config with too few for pinned VMs", drift: true, level: rules.Error, path: "gpu_p.partition_count", says: []string{`"a" and "b" (planned in this run)`, gpu0, "1 partition"},
+			rule: "capacity", name: "config with too few for pinned VMs", drift: true, level: rules.Error,
+			path: "gpu_p.partition_count", says: []string{`"a" and "b" (planned in this run)`, gpu0, "1 partition"},
 			build: func() (rules.World, change.Change) {
 				h := full(gpu.VMOff)
 				h.VMs[0].PartitionAdapters[0].PinnedGPU = gpu0
@@ -710,12 +723,14 @@ func capacityScenarios() []scenario {
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.Count = 2 },
 		},
 		{
-			rule: "capacity", name: "config with too few for VMs that are off", drift: true, level: rules.Warning, path: "gpu_p.partition_count", says: []string{`"a", "b" and "c"`, "2 partitions"},
+			rule: "capacity", name: "config with too few for VMs that are off", drift: true, level: rules.Warning,
+			path: "gpu_p.partition_count", says: []string{`"a", "b" and "c"`, "2 partitions"},
 			build: func() (rules.World, change.Change) {
 				h := full(gpu.VMOff)
 				holds(h, "c", 0)
 				h.GPUs[0].Partitionable.Count = 4
-				return world(h), create("t", gpu.Want{Config: &gpu.PartitionConfig{ID: "vdi", Kind: gpu.KindGPUP, Count: 2, GPUs: map[string][]string{"hv01": {gpu0}}}})
+				return world(h),
+					create("t", gpu.Want{Config: &gpu.PartitionConfig{ID: "vdi", Kind: gpu.KindGPUP, Count: 2, GPUs: map[string][]string{"hv01": {gpu0}}}})
 			},
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.Count = 4 },
 		},
@@ -730,7 +745,8 @@ func capacityScenarios() []scenario {
 			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["hv01"].Pools[0].GPUs = []string{gpu0, gpu1} },
 		},
 		{
-			rule: "capacity", name: "pool of VMs that are off", level: rules.Warning, path: "pool", says: []string{`"a"`, "1 GPU", "not all of them can run"},
+			rule: "capacity", name: "pool of VMs that are off", level: rules.Warning, path: "pool",
+			says: []string{`"a"`, "1 GPU", "not all of them can run"},
 			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMOff), vm("b", gpu.VMOff))
 				h.Pools = []gpu.Pool{{Name: "dda", GPUs: []string{gpu0}}}
@@ -777,7 +793,8 @@ func capacityScenarios() []scenario {
 			},
 		},
 		{
-			rule: "capacity", name: "GPU of a planned pool by itself", level: rules.Error, path: "device.gpu_ids", says: []string{"gpu_pool", "both take"},
+			rule: "capacity", name: "GPU of a planned pool by itself", level: rules.Error, path: "device.gpu_ids",
+			says: []string{"gpu_pool", "both take"},
 			build: func() (rules.World, change.Change) {
 				w := world(host("hv01", vm("a", gpu.VMRunning)))
 				put(&w, "o", pool("dda", "hv01"))
@@ -797,7 +814,8 @@ func capacityScenarios() []scenario {
 			},
 		},
 		{
-			rule: "failover-headroom", name: "no room", level: rules.Warning, path: "gpu_p.partition_count", says: []string{`host "hv01" fails`, "2 running VMs"},
+			rule: "failover-headroom", name: "no room", level: rules.Warning, path: "gpu_p.partition_count",
+			says: []string{`host "hv01" fails`, "2 running VMs"},
 			build: func() (rules.World, change.Change) {
 				h := full(gpu.VMOff)
 				h.VMs[0].Clustered, h.VMs[1].Clustered = true, true
@@ -815,7 +833,8 @@ func capacityScenarios() []scenario {
 func powerScenarios() []scenario {
 	return []scenario{
 		{
-			rule: "vm-must-be-off", name: "running", level: rules.Error, path: "power", change: true, says: []string{"allow_shutdown = true", "next_off", "a partition is added"},
+			rule: "vm-must-be-off", name: "running", level: rules.Error, path: "power", change: true,
+			says: []string{"allow_shutdown = true", "next_off", "a partition is added"},
 			build: func() (rules.World, change.Change) {
 				p := partition("a", "hv01")
 				p.Assignment.Power.AllowShutdown = false
@@ -860,7 +879,8 @@ func powerScenarios() []scenario {
 			},
 		},
 		{
-			rule: "vm-must-be-off", name: "settings that are no longer set", level: rules.Error, path: "power", change: true, says: []string{"memory-mapped IO space"},
+			rule: "vm-must-be-off", name: "settings that are no longer set", level: rules.Error, path: "power",
+			change: true, says: []string{"memory-mapped IO space"},
 			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMRunning))
 				holds(h, "a", 0)
@@ -902,7 +922,8 @@ func powerScenarios() []scenario {
 			satisfy: func(w *rules.World, _ *change.Change) { put(w, "o", partition("a", "hv01")) },
 		},
 		{
-			rule: "partition-in-use", name: "not allowed by the config", level: rules.Error, path: "max_disruption", change: true, says: []string{`"a"`, "vm_restart"},
+			rule: "partition-in-use", name: "not allowed by the config", level: rules.Error, path: "max_disruption",
+			change: true, says: []string{`"a"`, "vm_restart"},
 			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMRunning))
 				holds(h, "a", 0)
@@ -912,12 +933,15 @@ func powerScenarios() []scenario {
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.MaxDisruption = gpu.DisruptVMRestart },
 		},
 		{
-			rule: "partition-in-use", name: "a paused VM", level: rules.Error, path: "gpu_p.partition_count", change: true, says: []string{`"a" (it is paused, and has to run or to be off)`},
+			rule: "partition-in-use", name: "a paused VM", level: rules.Error, path: "gpu_p.partition_count",
+			change: true, says: []string{`"a" (it is paused, and has to run or to be off)`},
 			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMRunning))
 				holds(h, "a", 0)
 				h.VMs[0].State = gpu.VMPaused
-				claimVM(h, "vdi", "a", gpu.Assignment{Kind: gpu.AssignPartition, Partition: &gpu.PartitionWant{}, Power: gpu.Power{AllowShutdown: true}})
+				claimVM(h, "vdi", "a", gpu.Assignment{
+					Kind: gpu.AssignPartition, Partition: &gpu.PartitionWant{}, Power: gpu.Power{AllowShutdown: true},
+				})
 				p := config("vdi", 8, "hv01")
 				p.Config.MaxDisruption = gpu.DisruptVMRestart
 				return world(h), create("t", p)
@@ -992,7 +1016,8 @@ func powerScenarios() []scenario {
 			satisfy: func(_ *rules.World, p *change.Change) { p.Prior.Config.Restore = false },
 		},
 		{
-			rule: rules.Feasible, name: "a destroy that a new partition would stop", level: rules.Error, path: "vm", change: true, says: []string{"held by \"a\"", "before"},
+			rule: rules.Feasible, name: "a destroy that a new partition would stop", level: rules.Error,
+			path: "vm", change: true, says: []string{"held by \"a\"", "before"},
 			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMRunning))
 				claimConfig(h, "vdi", "vdi", 4, gpu0, gpu1)
@@ -1021,7 +1046,10 @@ func powerScenarios() []scenario {
 		},
 		{
 			rule: rules.Feasible, name: "a drain that a new partition would keep from", level: rules.Error, path: "vm", change: true,
-			says: []string{"\"a\" is created before", "VM \"a\" holds a partition and is not clustered", "shut down: \"a\" and \"b\"", "`partition = { config = ... }`"},
+			says: []string{
+				"\"a\" is created before", "VM \"a\" holds a partition and is not clustered", "shut down: \"a\" and \"b\"",
+				"`partition = { config = ... }`",
+			},
 			build: func() (rules.World, change.Change) {
 				h, p, b := host("hv01", vm("a", gpu.VMRunning), vm("b", gpu.VMRunning)), partition("a", "hv01"), partition("b", "hv01")
 				h.VMs[1].Clustered = true
@@ -1100,7 +1128,9 @@ func powerScenarios() []scenario {
 			build: func() (rules.World, change.Change) {
 				was := migConfig("ml", profiles("3g.40gb", 2), "gpu01")
 				was.Config.GPUs["gpu01"] = []string{migGPU0}
-				uses := gpu.Share{Name: "a", Config: "ml", Count: 1, Devices: []gpu.SharedDevice{{GPU: migGPU0, Instance: &gpu.MIGPlacement{Profile: "3g.40gb"}}}}
+				uses := gpu.Share{
+					Name: "a", Config: "ml", Count: 1, Devices: []gpu.SharedDevice{{GPU: migGPU0, Instance: &gpu.MIGPlacement{Profile: "3g.40gb"}}},
+				}
 				w := world(has(laidOut(gpuServer("gpu01", h100(migGPU0, at("3g.40gb", 0), at("3g.40gb", 4))), was), "vdi", uses))
 				uses.Host = "gpu01"
 				w.Others.Put("claim-a", change.Change{Subject: `gpu_share "a"`, Token: "claim-a", Prior: gpu.Want{Share: &uses}})
@@ -1246,7 +1276,8 @@ func vmScenarios() []scenario {
 			satisfy: func(w *rules.World, _ *change.Change) { theVM(w).Guest = "Ubuntu 22.04.5 LTS" },
 		},
 		{
-			rule: "partition-of-config", name: "another host", level: rules.Error, path: "partition.config", says: []string{`"hv01"`, `"vdi"`, `VM "a"`},
+			rule: "partition-of-config", name: "another host", level: rules.Error, path: "partition.config",
+			says: []string{`"hv01"`, `"vdi"`, `VM "a"`},
 			build: func() (rules.World, change.Change) {
 				w, p := given(ofVDI, none)()
 				put(&w, "c", config("vdi", 4, "hv02"))
@@ -1266,7 +1297,8 @@ func vmScenarios() []scenario {
 			satisfy: func(w *rules.World, _ *change.Change) { theVM(w).PossibleOwners = []string{"HV01"} },
 		},
 		{
-			rule: "partition-of-config", name: "another size on a possible owner", level: rules.Error, path: "partition.config", says: []string{gpu1, `"hv02"`, "3800 MiB", "7600 MiB"},
+			rule: "partition-of-config", name: "another size on a possible owner", level: rules.Error, path: "partition.config",
+			says: []string{gpu1, `"hv02"`, "3800 MiB", "7600 MiB"},
 			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMOff))
 				h.VMs[0].Clustered = true
@@ -1293,7 +1325,8 @@ func vmScenarios() []scenario {
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Assignment.Partition.PinnedGPU = gpu0 },
 		},
 		{
-			rule: "partition-of-config", name: "a config that leaves", level: rules.Warning, path: "hosts", says: []string{`"a"`, `"hv01"`}, change: true,
+			rule: "partition-of-config", name: "a config that leaves", level: rules.Warning, path: "hosts",
+			says: []string{`"a"`, `"hv01"`}, change: true,
 			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMOff))
 				claimVM(h, "vdi", "a", *ofVDI.Assignment)
@@ -1304,7 +1337,8 @@ func vmScenarios() []scenario {
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want = config("vdi", 4, "hv01", "hv02") },
 		},
 		{
-			rule: "vram-matches-partition", name: "exact", level: rules.Error, path: "partition.vram_mib", says: []string{"3800 MiB", "vram_mib = 3800"},
+			rule: "vram-matches-partition", name: "exact", level: rules.Error, path: "partition.vram_mib",
+			says:    []string{"3800 MiB", "vram_mib = 3800"},
 			build:   given(asserted, none),
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Assignment.Partition.VRAM = ptr(3800*gpu.MiB + 12) },
 		},
@@ -1368,7 +1402,8 @@ func vmScenarios() []scenario {
 			satisfy: func(w *rules.World, _ *change.Change) { theVM(w).Clustered = true },
 		},
 		{
-			rule: "offline-action-for-cluster", name: "clustered VM would be saved", level: rules.Warning, path: "offline_action", says: []string{"force_shutdown"},
+			rule: "offline-action-for-cluster", name: "clustered VM would be saved", level: rules.Warning,
+			path: "offline_action", says: []string{"force_shutdown"},
 			build: given(partition("a", "hv01"), func(_ *gpu.Host, v *gpu.VM) {
 				v.Clustered, v.Settings.OfflineAction = true, ptr(gpu.OfflineSave)
 			}),

@@ -88,8 +88,10 @@ func settlePlaced(r *run, o *shareOutcome, s *gpu.Share, room *placement.SharedH
 		if d == nil || d.Unfit != nil {
 			if e := r.Shares().TakenBy(room.Key, at.GPU); e != nil { // for good, while others may bring it back
 				o.add(Finding{
-					Rule: sharePlacement, Path: "name", Title: "The layout changes under the share", Host: room.Key, GPU: at.GPU, Other: whatif.Label(e.Plan),
-					Found:  fmt.Sprintf("%s is on %s of %s, which %s takes.", capital(r.label()), placement.DeviceText(at), hostText(room.Key), whatif.Label(e.Plan)),
+					Rule: sharePlacement, Path: "name", Title: "The layout changes under the share", Host: room.Key,
+					GPU: at.GPU, Other: whatif.Label(e.Plan),
+					Found: fmt.Sprintf("%s is on %s of %s, which %s takes.", capital(r.label()), placement.DeviceText(at),
+						hostText(room.Key), whatif.Label(e.Plan)),
 					Wanted: "A share stays where it was placed.",
 					Fix:    "Destroy or replace the share (`terraform apply -replace=ADDRESS`), or leave the GPU out of the config.",
 				}, key("taken", room.Key, placement.DeviceText(at)))
@@ -101,7 +103,8 @@ func settlePlaced(r *run, o *shareOutcome, s *gpu.Share, room *placement.SharedH
 		if pool := r.Shares().LeftPool(s, room.Key, at.GPU); pool != "" {
 			o.add(Finding{
 				Rule: sharePlacement, Path: "pool", Title: "The GPU leaves the pool under the share", Host: room.Key, GPU: at.GPU,
-				Found:  fmt.Sprintf("%s is on %s of %s, which this run takes out of pool %s.", capital(r.label()), placement.DeviceText(at), hostText(room.Key), quote(pool)),
+				Found: fmt.Sprintf("%s is on %s of %s, which this run takes out of pool %s.", capital(r.label()),
+					placement.DeviceText(at), hostText(room.Key), quote(pool)),
 				Wanted: "A share stays where it was placed, on a GPU of its pool.",
 				Fix:    "Destroy or replace the share (`terraform apply -replace=ADDRESS`), or leave the GPU in the pool.",
 			}, key("left pool", room.Key, placement.DeviceText(at)))
@@ -109,8 +112,10 @@ func settlePlaced(r *run, o *shareOutcome, s *gpu.Share, room *placement.SharedH
 		}
 		if was := placement.ShareModeOf(room.Host, at); was != d.Mode {
 			o.add(Finding{
-				Rule: sharePlacement, Path: "name", Title: "The layout changes under the share", Host: room.Key, GPU: at.GPU, Other: r.reshapes(room.Key, at.GPU),
-				Found:  fmt.Sprintf("%s is on %s of %s, which this run changes from mode %s to %s.", capital(r.label()), placement.DeviceText(at), hostText(room.Key), was, d.Mode),
+				Rule: sharePlacement, Path: "name", Title: "The layout changes under the share", Host: room.Key,
+				GPU: at.GPU, Other: r.reshapes(room.Key, at.GPU),
+				Found: fmt.Sprintf("%s is on %s of %s, which this run changes from mode %s to %s.", capital(r.label()),
+					placement.DeviceText(at), hostText(room.Key), was, d.Mode),
 				Wanted: "A share stays where it was placed, on a device of the mode that it was placed in.",
 				Fix:    "Destroy or replace the share (`terraform apply -replace=ADDRESS`), or leave the layout as it is.",
 			}, key("mode", room.Key, placement.DeviceText(at)))
@@ -170,7 +175,8 @@ func noRoom(r *run, s *gpu.Share, rooms, today []*placement.SharedHost) (f Findi
 			rooms = today
 		}
 		if fits || !slices.ContainsFunc(today, alone) {
-			fix = " For what a gpu_partition_config of the same run makes, refer to it with `config`; what it releases can be used in the next apply."
+			fix = " For what a gpu_partition_config of the same run makes, refer to it with `config`; what it releases can be used in the next " +
+				"apply."
 		}
 	}
 	if slices.ContainsFunc(rooms, picks) {
@@ -230,7 +236,10 @@ func leftOver(r *run, items []placement.PackItem, title string) Finding {
 
 // roomFinding words why a share has no place on any of its hosts.
 func roomFinding(r *run, s *gpu.Share, errs []error) Finding {
-	f := Finding{Rule: sharePlacement, Path: "name", Title: "The share does not fit", Found: "No host was found for it.", Fix: "Ask for less, or choose another GPU or host."}
+	f := Finding{
+		Rule: sharePlacement, Path: "name", Title: "The share does not fit", Found: "No host was found for it.",
+		Fix: "Ask for less, or choose another GPU or host.",
+	}
 	if len(errs) > 0 {
 		f = ShareFinding(errs[0])
 	}
@@ -276,7 +285,8 @@ func shareText(s *gpu.Share) string {
 	var parts []string
 	switch {
 	case s.RequestFraction > 0 && s.LimitFraction > 0 && s.LimitFraction != s.RequestFraction:
-		parts = append(parts, fmt.Sprintf("%s of its memory (at most %s)", placement.Decimal(s.RequestFraction), placement.Decimal(s.LimitFraction)))
+		parts = append(parts, fmt.Sprintf("%s of its memory (at most %s)", placement.Decimal(s.RequestFraction),
+			placement.Decimal(s.LimitFraction)))
 	case s.RequestFraction > 0:
 		parts = append(parts, placement.Decimal(s.RequestFraction)+" of its memory")
 	case s.LimitFraction > 0:
@@ -325,9 +335,11 @@ func reportRatio(r *run, o *shareOutcome, s *gpu.Share) {
 		}
 		o.add(Finding{
 			Rule: oversubscription, Level: Warning, Path: path, Title: "The device is oversubscribed", Host: o.host.Key, GPU: d.GPU,
-			Found:  fmt.Sprintf("With %s%s, on %s the %s.", r.label(), d.Beside(), placement.DeviceText(d.SharedDevice), join(over)),
-			Wanted: fmt.Sprintf("Partition config %s allows %s times. When all of them use their limits at once, allocations fail or work slows down.", quote(d.Config.ID), placement.Decimal(d.Oversubscription)),
-			Fix:    "Nothing if this is intended; otherwise lower the limits.",
+			Found: fmt.Sprintf("With %s%s, on %s the %s.", r.label(), d.Beside(), placement.DeviceText(d.SharedDevice), join(over)),
+			Wanted: fmt.Sprintf(
+				"Partition config %s allows %s times. When all of them use their limits at once, allocations fail or work slows down.",
+				quote(d.Config.ID), placement.Decimal(d.Oversubscription)),
+			Fix: "Nothing if this is intended; otherwise lower the limits.",
 		}, key("ratio", o.host.Key, placement.DeviceText(d.SharedDevice)))
 	}
 }
@@ -351,9 +363,12 @@ func checkTimeSlicingNoIsolation(r *run) {
 		if d.Mode == gpu.ShareTimeSlicing && !placement.CanLimitContainers(o.host.Host, d) {
 			r.report(Finding{
 				Path: "memory", Title: "The memory limit is not enforced", Host: o.host.Key, GPU: d.GPU,
-				Found:  fmt.Sprintf("%s of %s takes turns (time-slicing), with driver %s and container toolkit %s.", placement.DeviceText(d.SharedDevice), hostText(o.host.Key), cmp.Or(d.OnGPU.Driver.Version, "unknown"), cmp.Or(o.host.Host.ContainerToolkit, "none")),
-				Wanted: fmt.Sprintf("%s has a limit of %s. Only driver branch 615 with container toolkit 1.20.1, or later, enforce it for a container.", capital(r.label()), d.Limit(s)),
-				Fix:    "Upgrade both, use `mps` in place of `time_slicing`, or rely on the workload to respect the limit.",
+				Found: fmt.Sprintf("%s of %s takes turns (time-slicing), with driver %s and container toolkit %s.",
+					placement.DeviceText(d.SharedDevice), hostText(o.host.Key), cmp.Or(d.OnGPU.Driver.Version, "unknown"),
+					cmp.Or(o.host.Host.ContainerToolkit, "none")),
+				Wanted: fmt.Sprintf("%s has a limit of %s. Only driver branch 615 with container toolkit 1.20.1, or later, enforce it for a container.",
+					capital(r.label()), d.Limit(s)),
+				Fix: "Upgrade both, use `mps` in place of `time_slicing`, or rely on the workload to respect the limit.",
 			}, key("unheld", o.host.Key, placement.DeviceText(d.SharedDevice)))
 			return
 		}

@@ -101,7 +101,8 @@ func checkPoolPlatform(r *run, p *gpu.PoolConfig) {
 	if len(linux) > 0 && len(hyperv) > 0 {
 		r.report(Finding{
 			Path: "members", Title: "A pool spans two platforms", Host: linux[0],
-			Found:  fmt.Sprintf("%s %s Hyper-V, and %s Linux.", capital(join(quoteAll(hyperv))), verb(len(hyperv), "runs", "run"), join(quoteAll(linux))+verb(len(linux), " runs", " run")),
+			Found: fmt.Sprintf("%s %s Hyper-V, and %s Linux.", capital(join(quoteAll(hyperv))), verb(len(hyperv), "runs", "run"),
+				join(quoteAll(linux))+verb(len(linux), " runs", " run")),
 			Wanted: "On Hyper-V a pool gives whole GPUs to VMs, on Linux it is what shares are drawn from.",
 			Fix:    "Make a pool for each platform.",
 		}, key("platforms"))
@@ -110,7 +111,8 @@ func checkPoolPlatform(r *run, p *gpu.PoolConfig) {
 	useless := func(path, platform, wanted string, hosts []string) {
 		r.report(Finding{
 			Path: path, Title: "Not supported on Linux hosts", Host: hosts[0],
-			Found:  fmt.Sprintf("%s %s, and `%s` is set.", join(quoteAll(hosts)), verb(len(hosts), "is a "+platform+" host", "are "+platform+" hosts"), path),
+			Found: fmt.Sprintf("%s %s, and `%s` is set.", join(quoteAll(hosts)),
+				verb(len(hosts), "is a "+platform+" host", "are "+platform+" hosts"), path),
 			Wanted: wanted, Fix: "Leave `" + path + "` out.",
 		}, key("pool setting", path))
 	}

@@ -12,15 +12,26 @@ import (
 // shareFindings are the findings of shares that more room would not help; what is empty is as in
 // aShareFault.
 var (
-	aShareFault   = Finding{Rule: sharePlacement, Path: "name", Title: "The share does not fit", Fix: "Ask for less, or choose another GPU or host."}
+	aShareFault = Finding{
+		Rule: sharePlacement, Path: "name", Title: "The share does not fit", Fix: "Ask for less, or choose another GPU or host.",
+	}
 	shareFindings = map[placement.ShareFault]Finding{
-		placement.ShareNotInPool:   {Path: "pool", Title: "The host is not in the pool of the share", Fix: "Refer to a pool that covers GPUs of this host."},
-		placement.ShareNotInConfig: {Path: "config", Title: "The host is not in the partition config of the share", Fix: "Refer to a partition config that covers GPUs of this host."},
-		placement.ShareApart:       {Path: "gpu_ids", Title: notTogether, Fix: "Replace the share: `terraform apply -replace=ADDRESS`."},
-		placement.ShareApartDaemon: {Path: "gpu_ids", Title: notTogether, Fix: "Leave `daemons` of the gpu_partition_config as it is, or give the share one GPU."},
-		placement.ShareNamesake:    {Rule: "unique-name", Title: "The host has another share of that name", Fix: "Give the share another `name`."},
-		placement.ShareName:        {Rule: "share-name", Title: "The name is not a valid CDI device name", Fix: "Give the share another `name`."},
-		placement.ShareAmount:      {Rule: fractionNotInMode, Title: "The value is out of range", Fix: "Correct the value."},
+		placement.ShareNotInPool: {
+			Path: "pool", Title: "The host is not in the pool of the share", Fix: "Refer to a pool that covers GPUs of this host.",
+		},
+		placement.ShareNotInConfig: {
+			Path: "config", Title: "The host is not in the partition config of the share",
+			Fix: "Refer to a partition config that covers GPUs of this host.",
+		},
+		placement.ShareApart: {Path: "gpu_ids", Title: notTogether, Fix: "Replace the share: `terraform apply -replace=ADDRESS`."},
+		placement.ShareApartDaemon: {
+			Path: "gpu_ids", Title: notTogether, Fix: "Leave `daemons` of the gpu_partition_config as it is, or give the share one GPU.",
+		},
+		placement.ShareNamesake: {
+			Rule: "unique-name", Title: "The host has another share of that name", Fix: "Give the share another `name`.",
+		},
+		placement.ShareName:   {Rule: "share-name", Title: "The name is not a valid CDI device name", Fix: "Give the share another `name`."},
+		placement.ShareAmount: {Rule: fractionNotInMode, Title: "The value is out of range", Fix: "Correct the value."},
 	}
 )
 
@@ -52,7 +63,8 @@ func ShareFinding(err error) Finding {
 		f.Rule, f.Path, f.Title = ruleOfLack(noRoom.Code(), f)
 	case errors.As(err, &quota):
 		f.Rule, f.Path, f.Title = poolQuota, "pool", "The quota of the pool is used up"
-		f.Host, f.Found, f.Wanted = quota.Host, fmt.Sprintf("In pool %s, label %s: %s.", quote(quota.Pool), quote(quota.Label), quota.Found()), capital(quota.Wanted())+"."
+		f.Host, f.Found, f.Wanted = quota.Host, fmt.Sprintf("In pool %s, label %s: %s.", quote(quota.Pool), quote(quota.Label), quota.Found()),
+			capital(quota.Wanted())+"."
 		f.Fix = "Raise the quota in the gpu_pool, ask for less, or destroy a share of the label."
 	case errors.As(err, &wrong):
 		own := shareFindings[wrong.Fault]
@@ -87,7 +99,8 @@ func ruleOfLack(k placement.LackCode, f Finding) (rule, path, title string) {
 		return oversubscription, "memory", "The memory limits of the shares exceed what the config allows"
 	case placement.LackThreads:
 		return oversubscription, "active_thread_percentage", "The thread percentages of the shares exceed what the config allows"
-	case placement.LackMissing, placement.LackLayout, placement.LackPool, placement.LackConfig, placement.LackProfile, placement.LackApart, placement.LackTaken, placement.LackReplicas, placement.LackMemory:
+	case placement.LackMissing, placement.LackLayout, placement.LackPool, placement.LackConfig, placement.LackProfile,
+		placement.LackApart, placement.LackTaken, placement.LackReplicas, placement.LackMemory:
 	}
 	return f.Rule, f.Path, f.Title
 }

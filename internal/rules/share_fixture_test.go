@@ -72,7 +72,9 @@ func pooled(h *gpu.Host, w gpu.Want) *gpu.Host {
 func has(h *gpu.Host, owner string, shares ...gpu.Share) *gpu.Host {
 	for _, s := range shares {
 		s.Host = h.Name
-		h.Claims = append(h.Claims, gpu.Claim{Kind: gpu.ClaimShare, ID: s.Name, Token: "claim-" + s.Name, Owner: owner, Want: gpu.Want{Share: &s}})
+		h.Claims = append(h.Claims, gpu.Claim{
+			Kind: gpu.ClaimShare, ID: s.Name, Token: "claim-" + s.Name, Owner: owner, Want: gpu.Want{Share: &s},
+		})
 	}
 	return h
 }

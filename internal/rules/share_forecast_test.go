@@ -19,7 +19,8 @@ func TestForecastSharing(t *testing.T) {
 		}
 	}
 	blocked := both(change.SharingEffect{
-		ComputeFrom: gpu.ComputeDefault, ComputeTo: gpu.ComputeExclusiveProcess, Daemons: []change.DaemonEffect{{Name: "ml", Action: change.DaemonStarts}},
+		ComputeFrom: gpu.ComputeDefault, ComputeTo: gpu.ComputeExclusiveProcess,
+		Daemons: []change.DaemonEffect{{Name: "ml", Action: change.DaemonStarts}},
 	})[:1]
 	blocked[0].InTheWay = client
 	limited := mpsConfig("ml", "gpu01")
@@ -47,20 +48,31 @@ func TestForecastSharing(t *testing.T) {
 		want change.Effects
 	}{
 		"nothing": {host: served(shareServer(), "ml"), plan: create("t", mpsConfig("ml", "gpu01"))},
-		"a daemon starts": {host: shareServer(), plan: create("t", mpsConfig("ml", "gpu01")), want: change.Effects{GPUs: both(change.SharingEffect{
-			ComputeFrom: gpu.ComputeDefault, ComputeTo: gpu.ComputeExclusiveProcess, Daemons: []change.DaemonEffect{{Name: "ml", Action: change.DaemonStarts}},
-		})}},
-		"a daemon starts beside a process": {host: busy, plan: create("t", covering(mpsConfig("ml", "gpu01"), migGPU0)), want: change.Effects{GPUs: blocked}},
+		"a daemon starts": {
+			host: shareServer(), plan: create("t", mpsConfig("ml", "gpu01")),
+			want: change.Effects{GPUs: both(change.SharingEffect{
+				ComputeFrom: gpu.ComputeDefault, ComputeTo: gpu.ComputeExclusiveProcess,
+				Daemons: []change.DaemonEffect{{Name: "ml", Action: change.DaemonStarts}},
+			})},
+		},
+		"a daemon starts beside a process": {
+			host: busy, plan: create("t", covering(mpsConfig("ml", "gpu01"), migGPU0)), want: change.Effects{GPUs: blocked},
+		},
 		"limits that a daemon takes as it runs": {host: served(shareServer(), "ml"), plan: create("t", limited), want: change.Effects{
 			GPUs: both(change.SharingEffect{Daemons: []change.DaemonEffect{{Name: "ml", Action: change.DaemonLimits}}}),
 		}},
 		"a daemon restarts": {host: served(shareServer(), "ml"), plan: create("t", others), want: change.Effects{
 			Class: gpu.DisruptProcessRestart, GPUs: both(change.SharingEffect{Daemons: []change.DaemonEffect{restart}}),
 		}},
-		"a daemon goes, and the modes with it": {host: before(served(shareServer(), "ml")), plan: change.Change{Token: "claim-ml", Prior: restored}, want: change.Effects{
-			Class: gpu.DisruptProcessRestart,
-			GPUs:  both(change.SharingEffect{ComputeFrom: gpu.ComputeExclusiveProcess, ComputeTo: gpu.ComputeDefault, Daemons: []change.DaemonEffect{remove}}),
-		}},
+		"a daemon goes, and the modes with it": {
+			host: before(served(shareServer(), "ml")),
+			plan: change.Change{Token: "claim-ml", Prior: restored}, want: change.Effects{
+				Class: gpu.DisruptProcessRestart,
+				GPUs: both(change.SharingEffect{
+					ComputeFrom: gpu.ComputeExclusiveProcess, ComputeTo: gpu.ComputeDefault, Daemons: []change.DaemonEffect{remove},
+				}),
+			},
+		},
 		"a mode that somebody changed stays": {host: changedSince, plan: change.Change{Token: "claim-ml", Prior: restored}, want: change.Effects{
 			Class: gpu.DisruptProcessRestart, GPUs: both(change.SharingEffect{Daemons: []change.DaemonEffect{remove}}),
 		}},
@@ -68,12 +80,15 @@ func TestForecastSharing(t *testing.T) {
 		"turns": {host: shareServer(), plan: create("t", long), want: change.Effects{GPUs: both(change.SharingEffect{
 			SliceFrom: gpu.TimeSliceDefault, SliceTo: gpu.TimeSliceLong,
 		})}},
-		"turns in place of MPS": {host: before(served(shareServer(), "ml")), plan: change.Change{Token: "claim-ml", Want: long, Prior: restored}, want: change.Effects{
-			Class: gpu.DisruptProcessRestart, GPUs: both(change.SharingEffect{
-				ComputeFrom: gpu.ComputeExclusiveProcess, ComputeTo: gpu.ComputeDefault, SliceFrom: gpu.TimeSliceDefault, SliceTo: gpu.TimeSliceLong,
-				Daemons: []change.DaemonEffect{remove},
-			}),
-		}},
+		"turns in place of MPS": {
+			host: before(served(shareServer(), "ml")), plan: change.Change{Token: "claim-ml", Want: long, Prior: restored},
+			want: change.Effects{
+				Class: gpu.DisruptProcessRestart, GPUs: both(change.SharingEffect{
+					ComputeFrom: gpu.ComputeExclusiveProcess, ComputeTo: gpu.ComputeDefault, SliceFrom: gpu.TimeSliceDefault, SliceTo: gpu.TimeSliceLong,
+					Daemons: []change.DaemonEffect{remove},
+				}),
+			},
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -61,7 +61,8 @@ func TestPlaceSharePrefers(t *testing.T) {
 			share: share("a", 15*gib), want: []gpu.SharedDevice{{GPU: migGPU2}},
 		},
 		"several GPUs in the order of their ids": {
-			host: has(laidOut(shareServer(freeGPU(migGPU0), freeGPU(migGPU1), freeGPU(migGPU2)), covering(mpsConfig("ml", "gpu01"), migGPU0, migGPU1, migGPU2)),
+			host: has(laidOut(shareServer(freeGPU(migGPU0), freeGPU(migGPU1), freeGPU(migGPU2)),
+				covering(mpsConfig("ml", "gpu01"), migGPU0, migGPU1, migGPU2)),
 				"vdi", onto(share("a", gib), migGPU2)),
 			share: gpu.Share{Name: "b", Host: "gpu01", Count: 2}, want: []gpu.SharedDevice{{GPU: migGPU0}, {GPU: migGPU2}},
 		},
@@ -124,22 +125,40 @@ func TestPlaceShareSaysWhy(t *testing.T) {
 		rule  string
 		says  string
 	}{
-		"no GPU":                            {host: gpuServer("gpu01"), share: share("a", 0), rule: "share-placement", says: "there is no GPU for it"},
-		"a lost instance":                   {host: lost, share: into(share("a", 0), at("1g.10gb", 0)), rule: "share-placement", says: "instance 1g.10gb@0 of GPU " + migGPU0 + " (NVIDIA H100 80GB HBM3) does not exist"},
-		"a lost GPU":                        {host: lost, share: onto(share("a", 0), migGPU1), rule: "share-placement", says: "GPU " + migGPU1 + " (unknown model) is not on the host"},
-		"a GPU that went into MIG mode":     {host: lost, share: onto(share("a", 0), migGPU0), rule: "share-placement", says: "is in MIG mode"},
-		"MIG mode without instances":        {host: lost, share: share("a", 0), rule: "share-placement", says: "has no GPU instance"},
-		"a broken GPU":                      {host: broken, share: share("a", 0), rule: "share-placement", says: "does not work (XID 79)"},
-		"MIG mode under MPS":                {host: drifted, share: share("a", 0), rule: "share-placement", says: `is in MIG mode, which its partition config "ml" does not want`},
-		"MIG mode is still to come":         {host: notYet, share: share("a", 0), rule: "share-placement", says: "is not in MIG mode"},
-		"prohibited":                        {host: prohibited, share: share("a", 0), rule: "share-placement", says: "compute mode prohibited"},
-		"half an instance":                  {host: half, share: share("a", 0), rule: "share-placement", says: "has no compute instance"},
-		"another host's pool":               {host: shareServer(), share: inPool, rule: "share-placement", says: `pool "gpu01/team", which is not on host "gpu01"`},
-		"a quota":                           {host: pooled(shareServer(), full), share: inPool, rule: "pool-quota", says: `its quota of shares is 0 on host "gpu01", and nobody has any`},
-		"pinned to a GPU that is not there": {host: shareServer(), share: pinned(share("a", 0), "GPU-99"), rule: "share-placement", says: "there is no GPU GPU-99"},
+		"no GPU": {
+			host: gpuServer("gpu01"), share: share("a", 0), rule: "share-placement", says: "there is no GPU for it",
+		},
+		"a lost instance": {
+			host: lost, share: into(share("a", 0), at("1g.10gb", 0)), rule: "share-placement",
+			says: "instance 1g.10gb@0 of GPU " + migGPU0 + " (NVIDIA H100 80GB HBM3) does not exist",
+		},
+		"a lost GPU": {
+			host: lost, share: onto(share("a", 0), migGPU1), rule: "share-placement", says: "GPU " + migGPU1 + " (unknown model) is not on the host",
+		},
+		"a GPU that went into MIG mode": {host: lost, share: onto(share("a", 0), migGPU0), rule: "share-placement", says: "is in MIG mode"},
+		"MIG mode without instances":    {host: lost, share: share("a", 0), rule: "share-placement", says: "has no GPU instance"},
+		"a broken GPU":                  {host: broken, share: share("a", 0), rule: "share-placement", says: "does not work (XID 79)"},
+		"MIG mode under MPS": {
+			host: drifted, share: share("a", 0), rule: "share-placement", says: `is in MIG mode, which its partition config "ml" does not want`,
+		},
+		"MIG mode is still to come": {host: notYet, share: share("a", 0), rule: "share-placement", says: "is not in MIG mode"},
+		"prohibited":                {host: prohibited, share: share("a", 0), rule: "share-placement", says: "compute mode prohibited"},
+		"half an instance":          {host: half, share: share("a", 0), rule: "share-placement", says: "has no compute instance"},
+		"another host's pool": {
+			host: shareServer(), share: inPool, rule: "share-placement", says: `pool "gpu01/team", which is not on host "gpu01"`,
+		},
+		"a quota": {
+			host: pooled(shareServer(), full), share: inPool, rule: "pool-quota",
+			says: `its quota of shares is 0 on host "gpu01", and nobody has any`,
+		},
+		"pinned to a GPU that is not there": {
+			host: shareServer(), share: pinned(share("a", 0), "GPU-99"), rule: "share-placement", says: "there is no GPU GPU-99",
+		},
 		"apart": {
 			host: shareServer(freeGPU(migGPU0), h100(migGPU1, at("3g.40gb", 0))), rule: "share-placement", says: "which no process reaches together",
-			share: gpu.Share{Name: "a", Host: "gpu01", Count: 2, Devices: []gpu.SharedDevice{{GPU: migGPU0}, {GPU: migGPU1, Instance: ptr(at("3g.40gb", 0))}}},
+			share: gpu.Share{
+				Name: "a", Host: "gpu01", Count: 2, Devices: []gpu.SharedDevice{{GPU: migGPU0}, {GPU: migGPU1, Instance: ptr(at("3g.40gb", 0))}},
+			},
 		},
 	}
 	for name, tt := range tests {
@@ -177,7 +196,8 @@ func TestRankHosts(t *testing.T) {
 	}
 	var namesake *placement.ShareError
 	var noRoom *placement.ShareNoRoomError
-	if len(lacks) != 2 || !errors.As(lacks["gpu04"], &noRoom) || !errors.As(lacks["gpu05"], &namesake) || namesake.Fault != placement.ShareNamesake {
+	if len(lacks) != 2 || !errors.As(lacks["gpu04"], &noRoom) || !errors.As(lacks["gpu05"], &namesake) ||
+		namesake.Fault != placement.ShareNamesake {
 		t.Errorf("lacks: %v", lacks)
 	}
 	if fit, _ = placement.RankHosts(hosts, &want, "claim-new"); !slices.Contains(fit, "gpu05") {
@@ -193,7 +213,8 @@ func TestPlanProofFindsTheOnlyWay(t *testing.T) {
 		put(&w, name, wantShare(share(name, size*gib)))
 	}
 	found := of("share-placement", rules.Check(w, shareP(share("last", 25*gib)), nil))
-	if len(found) != 1 || found[0].Level != rules.Error || !strings.Contains(found[0].Title, "in some orders only") || !strings.Contains(found[0].Fix, "gpu_ids") {
+	if len(found) != 1 || found[0].Level != rules.Error || !strings.Contains(found[0].Title, "in some orders only") ||
+		!strings.Contains(found[0].Fix, "gpu_ids") {
 		t.Errorf("30+25+25 GiB twice is 160 GiB, and 30+30 on one GPU leaves no room for the third of 25: %+v", found)
 	}
 	found = of("share-placement", rules.Check(w, shareP(share("last", 26*gib)), nil))
@@ -232,7 +253,10 @@ func TestLayoutUnderOwnShares(t *testing.T) {
 	if found := rules.Check(w, destroyed, nil); len(found) != 0 {
 		t.Errorf("at plan, the share's plan not known: %+v", found)
 	}
-	stays := change.Change{Subject: `gpu_share "a"`, Token: "claim-a", Want: wantShare(onto(share("a", gib), migGPU0)), Prior: wantShare(onto(share("a", gib), migGPU0)), Unchanged: true}
+	stays := change.Change{
+		Subject: `gpu_share "a"`, Token: "claim-a", Want: wantShare(onto(share("a", gib), migGPU0)),
+		Prior: wantShare(onto(share("a", gib), migGPU0)), Unchanged: true,
+	}
 	w.Others.Put("claim-a", stays)
 	if found := of("share-placement", rules.Check(w, destroyed, nil)); len(found) != 1 || found[0].Level != rules.Error {
 		t.Errorf("at plan, beside a share that stays: %+v", found)
@@ -260,7 +284,8 @@ func TestPlacesOfAPlannedLayout(t *testing.T) {
 		t.Errorf("without a layout: %+v", found)
 	}
 	put(&w, "c", migConfig("ml", profiles("3g.40gb", 2), "gpu01"))
-	if found := of("share-placement", rules.Check(w, shareP(s), nil)); len(found) != 1 || !strings.Contains(found[0].Fix, "refer to it with `config`") {
+	if found := of("share-placement", rules.Check(w, shareP(s), nil)); len(found) != 1 ||
+		!strings.Contains(found[0].Fix, "refer to it with `config`") {
 		t.Errorf("without a reference to what makes the instances: %+v", found)
 	}
 	s.Config = "ml"

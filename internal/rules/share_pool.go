@@ -48,7 +48,8 @@ func checkShareQuota(r *run, s *gpu.Share) {
 		if !r.Tells(key("quota", pool.ID, s.Label)) {
 			return
 		}
-		f.Wanted, f.Other = fmt.Sprintf("%s counts against it too: %s.", capital(whatif.Label(more.Plan)), shareText(more.Plan.Want.Share)), whatif.Label(more.Plan)
+		f.Wanted, f.Other = fmt.Sprintf("%s counts against it too: %s.", capital(whatif.Label(more.Plan)), shareText(more.Plan.Want.Share)),
+			whatif.Label(more.Plan)
 	}
 	r.report(f, overflow("quota "+pool.ID+" "+s.Label, "", after.Beyond(quota))...)
 }
@@ -78,9 +79,11 @@ func checkQuotasLeft(r *run, p *gpu.PoolConfig) {
 		}
 		r.report(Finding{
 			Level: Warning, Path: "quotas", Title: "A label exceeds its quota",
-			Found:  fmt.Sprintf("%s%s of label %s %s in the pool.", verb(len(u.By), "Share ", "Shares "), join(quoteAll(u.By)), quote(label), verb(len(u.By), "is", "are")),
-			Wanted: fmt.Sprintf("%s gives the label a quota of %s, which is less. Shares that are placed stay; new ones are refused.", capital(r.label()), quotaText(most, what)),
-			Fix:    "Raise the quota, or destroy some of these shares.",
+			Found: fmt.Sprintf("%s%s of label %s %s in the pool.", verb(len(u.By), "Share ", "Shares "),
+				join(quoteAll(u.By)), quote(label), verb(len(u.By), "is", "are")),
+			Wanted: fmt.Sprintf("%s gives the label a quota of %s, which is less. Shares that are placed stay; new ones are refused.",
+				capital(r.label()), quotaText(most, what)),
+			Fix: "Raise the quota, or destroy some of these shares.",
 		}, overflow("quota "+p.ID+" "+label, "", u.Beyond(p.Quotas[label]))...)
 	}
 }

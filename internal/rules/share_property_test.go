@@ -68,7 +68,8 @@ func TestPlanProofAgreesWithTryingEverything(t *testing.T) {
 		w := world(h)
 		for i := range rapid.IntRange(0, 4).Draw(t, "others") {
 			s := drawShare(t, h, fmt.Sprintf("s%d", i))
-			if s.Config != "" && !slices.ContainsFunc(h.Claims, func(c gpu.Claim) bool { return c.ID == s.Config }) || !o.fits(append(others, s)...) {
+			if s.Config != "" && !slices.ContainsFunc(h.Claims, func(c gpu.Claim) bool { return c.ID == s.Config }) ||
+				!o.fits(append(others, s)...) {
 				continue
 			}
 			others = append(others, s)

@@ -80,7 +80,9 @@ func (p *packing) add(r *run, o *shareOutcome, s *gpu.Share, label string, hosts
 
 // inEveryOrder tells whether shares fit on hosts in whatever order they are made, and reports that
 // they do not. Those that take the place of others of their name are left out.
-func inEveryOrder(r *run, o *shareOutcome, items []placement.PackItem, known map[string]*placement.SharedHost, on, fix string) (bool, []placement.PackItem) {
+func inEveryOrder(r *run, o *shareOutcome, items []placement.PackItem, known map[string]*placement.SharedHost,
+	on, fix string,
+) (bool, []placement.PackItem) {
 	slices.SortStableFunc(items, func(a, b placement.PackItem) int { return strings.Compare(a.Label, b.Label) })
 	items, moves := whatif.Renamed(items, r.Shares().Moves(known))
 	if len(items) == 0 {
@@ -147,7 +149,8 @@ func passing(r *run, item placement.PackItem, room, today *placement.SharedHost)
 	}
 	for _, now := range today.Scoped(s) {
 		then := room.Find(now.SharedDevice)
-		if !now.Alone(s) || then != nil && then.Mode == now.Mode && then.Seats >= now.Seats && then.Oversubscription >= now.Oversubscription && then.Alone(s) {
+		if !now.Alone(s) || then != nil && then.Mode == now.Mode && then.Seats >= now.Seats && then.Oversubscription >= now.Oversubscription &&
+			then.Alone(s) {
 			continue
 		}
 		becomes := "goes with another layout of the GPU"
@@ -162,7 +165,8 @@ func passing(r *run, item placement.PackItem, room, today *placement.SharedHost)
 			Found: fmt.Sprintf("%s of %s takes the share as it is now (%s); after this run it %s. Nothing says which of the two comes first.",
 				placement.DeviceText(now.SharedDevice), hostText(room.Key), now.Mode, becomes),
 			Wanted: fmt.Sprintf("%s wants %s. A share stays where it was placed.", capital(item.Label), shareText(s)),
-			Fix:    "Refer to the config, as in `config = gpu_partition_config.NAME.id`, so that the share waits for it: Terraform tells a provider nothing of `depends_on`. Or name GPUs in `gpu_ids` that this run does not change.",
+			Fix: "Refer to the config, as in `config = gpu_partition_config.NAME.id`, so that the share waits for it: Terraform tells a " +
+				"provider nothing of `depends_on`. Or name GPUs in `gpu_ids` that this run does not change.",
 		}
 		if item.Label != r.label() {
 			f.Other = item.Label
@@ -194,7 +198,8 @@ func anyOrder(r *run, items []placement.PackItem, moves []placement.Move, stuck 
 		Fix:    "Name the GPUs of these shares in `gpu_ids`, or apply the largest of them first, with `-target`.",
 	}
 	if stuck != nil {
-		f.Found = fmt.Sprintf("If the others are created first, each on the fullest GPU that has room, share %s does not fit. Terraform creates them in any order, and a share that is placed is not moved.", quote(stuck.Name))
+		f.Found = fmt.Sprintf("If the others are created first, each on the fullest GPU that has room, share %s does not fit. Terraform "+
+			"creates them in any order, and a share that is placed is not moved.", quote(stuck.Name))
 	}
 	if pins := placement.Pins(items, moves); len(pins) > 0 {
 		lines := words.Each(whatif.SortedKeys(pins), func(name string) string {

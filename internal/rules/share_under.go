@@ -119,9 +119,11 @@ func (r *run) undoes(h *gpu.Host, after *placement.SharedHost, s *gpu.Share, at 
 	case placement.LackMemory:
 		return code, fmt.Sprintf("has %s for requests of %s", d.Memory, d.Taken().Request)
 	case placement.LackLimit:
-		return code, fmt.Sprintf("allows memory limits of %s times its memory, and they add up to %s of %s", placement.Decimal(d.Oversubscription), d.Taken().Limit, d.Memory)
+		return code, fmt.Sprintf("allows memory limits of %s times its memory, and they add up to %s of %s",
+			placement.Decimal(d.Oversubscription), d.Taken().Limit, d.Memory)
 	case placement.LackThreads:
-		return code, fmt.Sprintf("allows thread percentages %s times, and they add up to %s", placement.Decimal(d.Oversubscription), placement.Percent(d.Taken().Threads))
+		return code, fmt.Sprintf("allows thread percentages %s times, and they add up to %s", placement.Decimal(d.Oversubscription),
+			placement.Percent(d.Taken().Threads))
 	default:
 		return "", "" // two shares with one device for themselves: neither came by this plan
 	}
@@ -149,7 +151,8 @@ func reportUndone(r *run, host string, u *undone, path string) {
 	}
 	r.report(Finding{
 		Path: path, Title: "Shares are placed on GPUs that would change", Host: host, GPU: u.device.GPU,
-		Found:  fmt.Sprintf("%s on %s %s %s, which %s.", capital(placement.ShareNames(u.shares)), hostText(host), verb(len(u.shares), "uses", "use"), placement.DeviceText(u.device), u.what),
+		Found: fmt.Sprintf("%s on %s %s %s, which %s.", capital(placement.ShareNames(u.shares)), hostText(host),
+			verb(len(u.shares), "uses", "use"), placement.DeviceText(u.device), u.what),
 		Wanted: fmt.Sprintf("%s changes it. A share is never moved, and keeps what it was placed with.", capital(r.label())),
 		Fix:    fix,
 	}, keys...)

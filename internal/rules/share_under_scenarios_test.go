@@ -39,7 +39,8 @@ func underSharesScenarios() []scenario {
 			build: under(mpsML, gpu.Want{}, onto(share("a", gib), migGPU0)), satisfy: gone,
 		},
 		{
-			rule: "share-placement", name: "a GPU leaves under a share", level: rules.Error, path: "hosts", says: []string{migGPU1, "from mode mps to whole_gpu"},
+			rule: "share-placement", name: "a GPU leaves under a share", level: rules.Error, path: "hosts",
+			says: []string{migGPU1, "from mode mps to whole_gpu"},
 			build: under(mpsML, edited(mpsML, func(c *gpu.PartitionConfig) {
 				c.GPUs = map[string][]string{"gpu01": {migGPU0}}
 			}), onto(share("a", gib), migGPU1)), satisfy: gone,
@@ -49,16 +50,20 @@ func underSharesScenarios() []scenario {
 			build: under(mpsML, slices4, onto(share("a", gib), migGPU1)), satisfy: gone,
 		},
 		{
-			rule: "share-placement", name: "fewer replicas than shares", level: rules.Error, path: "hosts", says: []string{`Shares "a", "b" and "c"`, "2 replicas for 3 shares"},
-			build:   under(slices4, slicesConfig("ml", 2, "gpu01"), onto(share("a", 0), migGPU0), onto(share("b", 0), migGPU0), onto(share("c", 0), migGPU0)),
+			rule: "share-placement", name: "fewer replicas than shares", level: rules.Error, path: "hosts",
+			says: []string{`Shares "a", "b" and "c"`, "2 replicas for 3 shares"},
+			build: under(slices4, slicesConfig("ml", 2, "gpu01"), onto(share("a", 0), migGPU0), onto(share("b", 0), migGPU0),
+				onto(share("c", 0), migGPU0)),
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want = slicesConfig("ml", 3, "gpu01") },
 		},
 		{
-			rule: "share-oversubscription", name: "less than there is", level: rules.Error, path: "hosts", says: []string{`Shares "a" and "b"`, "add up to 120.0 GiB of 80.0 GiB"},
+			rule: "share-oversubscription", name: "less than there is", level: rules.Error, path: "hosts",
+			says:  []string{`Shares "a" and "b"`, "add up to 120.0 GiB of 80.0 GiB"},
 			build: under(roomy, mpsML, a, b), satisfy: func(_ *rules.World, p *change.Change) { p.Want = roomy },
 		},
 		{
-			rule: "mig-placement", name: "an instance with a share", level: rules.Error, path: "mig", change: true, says: []string{`2g.20gb at 4 (share "a")`},
+			rule: "mig-placement", name: "an instance with a share", level: rules.Error, path: "mig", change: true,
+			says: []string{`2g.20gb at 4 (share "a")`},
 			build: func() (rules.World, change.Change) {
 				h := shareServer(h100(migGPU0, at("2g.20gb", 0), at("2g.20gb", 4)), h100(migGPU1, at("3g.40gb", 0)))
 				w := migConfig("ml", profiles("3g.40gb", 1), "gpu01")
@@ -69,7 +74,8 @@ func underSharesScenarios() []scenario {
 			},
 		},
 		{
-			rule: "share-placement", name: "instances are put back to what they were", level: rules.Error, path: "hosts", says: []string{migGPU0 + "/2g.20gb@4", "is destroyed"},
+			rule: "share-placement", name: "instances are put back to what they were", level: rules.Error,
+			path: "hosts", says: []string{migGPU0 + "/2g.20gb@4", "is destroyed"},
 			build: func() (rules.World, change.Change) {
 				w := migConfig("ml", profiles("2g.20gb", 2), "gpu01")
 				w.Config.Restore = true
@@ -88,7 +94,8 @@ func underSharesScenarios() []scenario {
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.GPUs["gpu01"] = []string{migGPU1} },
 		},
 		{
-			rule: "mps-client-limit", name: "MPS inside a small instance", level: rules.Error, path: "hosts", drift: true, says: []string{"serves 6 MPS clients for 7 shares"},
+			rule: "mps-client-limit", name: "MPS inside a small instance", level: rules.Error, path: "hosts",
+			drift: true, says: []string{"serves 6 MPS clients for 7 shares"},
 			build: func() (rules.World, change.Change) {
 				c := migConfig("ml", profiles("1g.10gb", 1), "gpu01")
 				c.Config.MPS = mps()
@@ -107,7 +114,8 @@ func underSharesScenarios() []scenario {
 			},
 		},
 		{
-			rule: "share-placement", name: "a GPU leaves its pool under a share", level: rules.Error, path: "members", says: []string{`Share "a"`, `leaves pool "team"`},
+			rule: "share-placement", name: "a GPU leaves its pool under a share", level: rules.Error, path: "members",
+			says: []string{`Share "a"`, `leaves pool "team"`},
 			build: func() (rules.World, change.Change) {
 				w := sharePool("team", "gpu01")
 				s := onto(share("a", 0), migGPU1)
@@ -150,7 +158,8 @@ func linuxPoolScenarios() []scenario {
 			satisfy: func(_ *rules.World, p *change.Change) { delete(p.Want.Pool.Members, "hv01") },
 		},
 		{
-			rule: "kind-on-platform", name: "a Linux pool that mounts back", level: rules.Error, path: "on_destroy", says: []string{"is a Linux host", "`on_destroy`"},
+			rule: "kind-on-platform", name: "a Linux pool that mounts back", level: rules.Error, path: "on_destroy",
+			says: []string{"is a Linux host", "`on_destroy`"},
 			build: func() (rules.World, change.Change) {
 				w := sharePool("team", "gpu01")
 				w.Pool.MountBack = true
@@ -177,7 +186,8 @@ func linuxPoolScenarios() []scenario {
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Pool.Quotas = nil },
 		},
 		{
-			rule: "one-config-per-gpu", name: "two pools of one GPU", level: rules.Error, path: "members", says: []string{migGPU1, "escape the quotas"},
+			rule: "one-config-per-gpu", name: "two pools of one GPU", level: rules.Error, path: "members",
+			says: []string{migGPU1, "escape the quotas"},
 			build: func() (rules.World, change.Change) {
 				w := world(shareServer())
 				blue := sharePool("blue", "gpu01")
@@ -199,7 +209,8 @@ func linuxPoolScenarios() []scenario {
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Pool.Members["gpu01"] = []string{migGPU0} },
 		},
 		{
-			rule: "gpu-vm-xor-share", name: "a pool with a GPU for VMs", level: rules.Error, path: "members", says: []string{migGPU1, "which makes vGPUs of it"},
+			rule: "gpu-vm-xor-share", name: "a pool with a GPU for VMs", level: rules.Error, path: "members",
+			says: []string{migGPU1, "which makes vGPUs of it"},
 			build: func() (rules.World, change.Change) {
 				c := vgpuConfig("vdi", vgpuTypes(q12, 1), "gpu01")
 				c.Config.GPUs["gpu01"] = []string{migGPU1}
@@ -208,7 +219,8 @@ func linuxPoolScenarios() []scenario {
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Pool.Members["gpu01"] = []string{migGPU0} },
 		},
 		{
-			rule: "gpu-vm-xor-share", name: "vGPUs on a GPU of a planned pool", level: rules.Error, path: "hosts", says: []string{migGPU1, `pool "team"`},
+			rule: "gpu-vm-xor-share", name: "vGPUs on a GPU of a planned pool", level: rules.Error, path: "hosts",
+			says: []string{migGPU1, `pool "team"`},
 			build: func() (rules.World, change.Change) {
 				w := world(shareServer(l40s(migGPU0), l40s(migGPU1)))
 				put(&w, "o", sharePool("team", "gpu01"))
@@ -223,7 +235,8 @@ func linuxPoolScenarios() []scenario {
 			},
 		},
 		{
-			rule: "homogeneous-gpus", name: "a Linux pool of unlike models", level: rules.Warning, path: "members", says: []string{"has other memory or speed"},
+			rule: "homogeneous-gpus", name: "a Linux pool of unlike models", level: rules.Warning, path: "members",
+			says: []string{"has other memory or speed"},
 			build: func() (rules.World, change.Change) {
 				h := shareServer(freeGPU(migGPU0), l40s(migGPU1))
 				return world(h), create("t", sharePool("team", "gpu01"))
@@ -231,7 +244,8 @@ func linuxPoolScenarios() []scenario {
 			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["gpu01"].GPUs[1] = freeGPU(migGPU1) },
 		},
 		{
-			rule: "pool-one-mode", name: "MPS on one GPU of two", level: rules.Error, path: "members", says: []string{"mps: GPU " + migGPU0, "time_slicing: GPU " + migGPU1},
+			rule: "pool-one-mode", name: "MPS on one GPU of two", level: rules.Error, path: "members",
+			says: []string{"mps: GPU " + migGPU0, "time_slicing: GPU " + migGPU1},
 			build: func() (rules.World, change.Change) {
 				c, other := mpsConfig("ml", "gpu01"), slicesConfig("ts", 4, "gpu01")
 				c.Config.GPUs["gpu01"], other.Config.GPUs["gpu01"] = []string{migGPU0}, []string{migGPU1}
@@ -244,7 +258,8 @@ func linuxPoolScenarios() []scenario {
 			},
 		},
 		{
-			rule: "pool-one-mode", name: "a config over one GPU of another state's pool", level: rules.Error, path: "hosts", says: []string{"mig with time_slicing", "mps"},
+			rule: "pool-one-mode", name: "a config over one GPU of another state's pool", level: rules.Error,
+			path: "hosts", says: []string{"mig with time_slicing", "mps"},
 			build: func() (rules.World, change.Change) {
 				c := migConfig("ml", profiles("1g.10gb", 7), "gpu01")
 				c.Config.TimeSlicing = &gpu.TimeSlicing{Replicas: 2}
@@ -258,7 +273,8 @@ func linuxPoolScenarios() []scenario {
 			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["gpu01"].Claims = w.Hosts["gpu01"].Claims[:1] },
 		},
 		{
-			rule: "pool-quota", name: "memory", level: rules.Error, path: "pool", says: []string{`label "red"`, "its quota of memory is 50.0 GiB", `share "a" has 40.0 GiB`},
+			rule: "pool-quota", name: "memory", level: rules.Error, path: "pool",
+			says:  []string{`label "red"`, "its quota of memory is 50.0 GiB", `share "a" has 40.0 GiB`},
 			build: drawn(gpu.PoolQuota{Memory: ptr(50 * gib)}), satisfy: other,
 		},
 		{
@@ -282,7 +298,8 @@ func linuxPoolScenarios() []scenario {
 			satisfy: func(w *rules.World, _ *change.Change) { w.Others.Delete("c") },
 		},
 		{
-			rule: "pool-quota", name: "a label without a quota", level: rules.Warning, path: "owner_label", says: []string{`"red"`, `"blue"`}, hostless: true,
+			rule: "pool-quota", name: "a label without a quota", level: rules.Warning, path: "owner_label",
+			says: []string{`"red"`, `"blue"`}, hostless: true,
 			build: func() (rules.World, change.Change) {
 				w, p := drawn(gpu.PoolQuota{Shares: ptr(9)})()
 				p.Want.Share.Label = "blue"
@@ -291,7 +308,8 @@ func linuxPoolScenarios() []scenario {
 			satisfy: other,
 		},
 		{
-			rule: "pool-quota", name: "below what there is", level: rules.Warning, path: "quotas", says: []string{`"a"`, `"red"`, "30.0 GiB of memory"},
+			rule: "pool-quota", name: "below what there is", level: rules.Warning, path: "quotas",
+			says: []string{`"a"`, `"red"`, "30.0 GiB of memory"},
 			build: func() (rules.World, change.Change) {
 				w, _ := drawn(gpu.PoolQuota{})()
 				p := create("claim-team", quotas(gpu.PoolQuota{Memory: ptr(30 * gib)}))

@@ -17,7 +17,8 @@ func (r *run) waits(rule string) bool {
 // the run has not planned yet. Nil where all is decided, as for what is done once: that finds
 // the host as it is.
 func (r *run) decided() map[string]bool {
-	if !r.waits(r.rule.ID) || r.world.Planned || r.Mode.OnHost || r.Plan.Act != "" || r.Owner == "" && !whatif.EndsLayout(r.Plan) || r.Plan.Token == "" {
+	if !r.waits(r.rule.ID) || r.world.Planned || r.Mode.OnHost || r.Plan.Act != "" || r.Owner == "" && !whatif.EndsLayout(r.Plan) ||
+		r.Plan.Token == "" {
 		return nil
 	}
 	least := *r

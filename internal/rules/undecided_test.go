@@ -14,7 +14,11 @@ import (
 // error of a run which changes neither, and one of a run that brings it about.
 func TestUndecidedOfWhatStoodBefore(t *testing.T) {
 	device := func(vm string) change.Change {
-		want := gpu.Want{Assignment: &gpu.Assignment{Kind: gpu.AssignDevice, VM: vm, VMID: "ID-" + vm, Host: "hv01", Device: &gpu.DeviceWant{Host: "hv01", GPUIDs: []string{gpu0}}}}
+		want := gpu.Want{
+			Assignment: &gpu.Assignment{
+				Kind: gpu.AssignDevice, VM: vm, VMID: "ID-" + vm, Host: "hv01", Device: &gpu.DeviceWant{Host: "hv01", GPUIDs: []string{gpu0}},
+			},
+		}
 		return change.Change{Subject: vm, Token: "claim-" + vm, Want: want, Prior: want, Unchanged: true}
 	}
 	for _, order := range [][]string{{"one", "two"}, {"two", "one"}} {

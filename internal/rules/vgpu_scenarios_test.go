@@ -91,7 +91,8 @@ func vgpuScenarios() []scenario {
 	untold := gpu.VGPULayout{Type: q12, Heterogeneous: ptr(true)}
 	return []scenario{
 		{
-			rule: "kind-on-platform", name: "vgpu on Hyper-V", level: rules.Error, path: "hosts", says: []string{`"hv01" is a Hyper-V host`, "with `vgpu`"},
+			rule: "kind-on-platform", name: "vgpu on Hyper-V", level: rules.Error, path: "hosts",
+			says: []string{`"hv01" is a Hyper-V host`, "with `vgpu`"},
 			build: func() (rules.World, change.Change) {
 				w := vgpuConfig("vdi", vgpuTypes(q12, 1), "hv01")
 				w.Config.GPUs["hv01"] = nil
@@ -102,7 +103,8 @@ func vgpuScenarios() []scenario {
 			},
 		},
 		{
-			rule: "nothing-selected", name: "no vGPUs", level: rules.Error, path: "hosts", says: []string{"its driver offers no vGPUs", "wants GPUs with vGPUs"},
+			rule: "nothing-selected", name: "no vGPUs", level: rules.Error, path: "hosts",
+			says: []string{"its driver offers no vGPUs", "wants GPUs with vGPUs"},
 			build: func() (rules.World, change.Change) {
 				g := l40s(migGPU0)
 				g.VGPU = nil
@@ -124,7 +126,8 @@ func vgpuScenarios() []scenario {
 			satisfy: func(w *rules.World, _ *change.Change) { put(w, "c", config("vdi", 4, "hv01")) },
 		},
 		{
-			rule: "homogeneous-gpus", name: "vGPUs on unlike models", level: rules.Warning, path: "selector", says: []string{"named after the model"},
+			rule: "homogeneous-gpus", name: "vGPUs on unlike models", level: rules.Warning, path: "selector",
+			says: []string{"named after the model"},
 			build: func() (rules.World, change.Change) {
 				other := l40s(migGPU1)
 				other.Model, other.PCI.Device = "NVIDIA L40", "26B5"
@@ -133,7 +136,8 @@ func vgpuScenarios() []scenario {
 			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["kvm01"].GPUs[1] = l40s(migGPU1) },
 		},
 		{
-			rule: "vgpu-same-framebuffer", name: "no heterogeneous mode", level: rules.Error, path: "vgpu", says: []string{migGPU0, "Leave `heterogeneous` out"},
+			rule: "vgpu-same-framebuffer", name: "no heterogeneous mode", level: rules.Error, path: "vgpu",
+			says: []string{migGPU0, "Leave `heterogeneous` out"},
 			build: func() (rules.World, change.Change) {
 				g := l40s(migGPU0)
 				g.VGPU.HeterogeneousSupported = false
@@ -152,25 +156,32 @@ func vgpuScenarios() []scenario {
 			},
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.GPUs["kvm01"] = []string{migGPU0} },
 		},
-		bad("vgpu-type-offered", "another model's type", "vgpu", vgpuTypes("A40-12Q", 1), vgpuTypes(q12, 1), "no vGPU type A40-12Q", q12, q24, "1 × A40-12Q"),
+		bad("vgpu-type-offered", "another model's type", "vgpu", vgpuTypes("A40-12Q", 1), vgpuTypes(q12, 1),
+			"no vGPU type A40-12Q", q12, q24, "1 × A40-12Q"),
 		bad("vgpu-type-offered", "a MIG-backed type without MIG", "vgpu", vgpuTypes("L40S-1-12C", 1), vgpuTypes(q12, 1), "MIG-backed", "1g.12gb"),
-		bad("vgpu-type-offered", "a MIG-backed type beside another", "vgpu", gpu.VGPULayout{Types: map[string]int{"L40S-1-12C": 1, q12: 1}}, vgpuTypes(q12, 1), "cannot be beside each other"),
+		bad("vgpu-type-offered", "a MIG-backed type beside another", "vgpu", gpu.VGPULayout{Types: map[string]int{"L40S-1-12C": 1, q12: 1}},
+			vgpuTypes(q12, 1), "cannot be beside each other"),
 		{
-			rule: "vgpu-type-offered", name: "two sizes in instances that take several", level: rules.Error, path: "vgpu", says: []string{shared, c40, "several vGPUs of one frame buffer size"},
+			rule: "vgpu-type-offered", name: "two sizes in instances that take several", level: rules.Error,
+			path: "vgpu", says: []string{shared, c40, "several vGPUs of one frame buffer size"},
 			build: func() (rules.World, change.Change) {
-				return kvm(backed(migOff(h100(migGPU0))), backed(migOff(h100(migGPU1)))), create("t", vgpuConfig("vdi", gpu.VGPULayout{Types: map[string]int{shared: 2, c40: 1}}, "kvm01"))
+				return kvm(backed(migOff(h100(migGPU0))), backed(migOff(h100(migGPU1)))),
+					create("t", vgpuConfig("vdi", gpu.VGPULayout{Types: map[string]int{shared: 2, c40: 1}}, "kvm01"))
 			},
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.VGPU.Types = map[string]int{shared: 4} },
 		},
 		{
-			rule: "vgpu-capacity", name: "no room for the instances", level: rules.Error, path: "vgpu", says: []string{migGPU1, "5 × " + c10, "no room for their GPU instances"},
+			rule: "vgpu-capacity", name: "no room for the instances", level: rules.Error, path: "vgpu",
+			says: []string{migGPU1, "5 × " + c10, "no room for their GPU instances"},
 			build: func() (rules.World, change.Change) {
-				return kvm(backed(migOff(h100(migGPU0))), backed(migOff(h100(migGPU1)))), create("t", vgpuConfig("vdi", gpu.VGPULayout{Types: map[string]int{c10: 5, c40: 1}}, "kvm01"))
+				return kvm(backed(migOff(h100(migGPU0))), backed(migOff(h100(migGPU1)))),
+					create("t", vgpuConfig("vdi", gpu.VGPULayout{Types: map[string]int{c10: 5, c40: 1}}, "kvm01"))
 			},
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.VGPU.Types[c10] = 4 },
 		},
 		{
-			rule: "vgpu-same-framebuffer", name: "MIG-backed", level: rules.Error, path: "vgpu", says: []string{c10, "live in GPU instances", "Leave `heterogeneous` out"},
+			rule: "vgpu-same-framebuffer", name: "MIG-backed", level: rules.Error, path: "vgpu",
+			says: []string{c10, "live in GPU instances", "Leave `heterogeneous` out"},
 			build: func() (rules.World, change.Change) {
 				l := vgpuTypes(c10, 1)
 				l.Heterogeneous = ptr(true)
@@ -179,14 +190,17 @@ func vgpuScenarios() []scenario {
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.VGPU.Heterogeneous = nil },
 		},
 		{
-			rule: "vgpu-in-use", name: "MIG mode takes a reset", level: rules.Error, path: "max_disruption", change: true, says: []string{migGPU1, "requires a reset of this GPU", "`max_disruption = \"gpu_reset\"`"},
+			rule: "vgpu-in-use", name: "MIG mode takes a reset", level: rules.Error, path: "max_disruption",
+			change: true, says: []string{migGPU1, "requires a reset of this GPU", "`max_disruption = \"gpu_reset\"`"},
 			build: func() (rules.World, change.Change) {
-				return kvm(backed(migOff(h100(migGPU0))), backed(ampere(migOff(h100(migGPU1))))), create("t", vgpuConfig("vdi", vgpuTypes(c10, 1), "kvm01"))
+				return kvm(backed(migOff(h100(migGPU0))), backed(ampere(migOff(h100(migGPU1))))),
+					create("t", vgpuConfig("vdi", vgpuTypes(c10, 1), "kvm01"))
 			},
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.MaxDisruption = gpu.DisruptGPUReset },
 		},
 		{
-			rule: "vgpu-in-use", name: "an instance in use", level: rules.Error, path: "vgpu", change: true, says: []string{migGPU1, "2g.20gb at 2 (process 4711"},
+			rule: "vgpu-in-use", name: "an instance in use", level: rules.Error, path: "vgpu", change: true,
+			says: []string{migGPU1, "2g.20gb at 2 (process 4711"},
 			build: func() (rules.World, change.Change) {
 				g := h100(migGPU1, at("1g.10gb", 0), at("2g.20gb", 2))
 				runsIn(&g, 2, 4711)
@@ -197,7 +211,8 @@ func vgpuScenarios() []scenario {
 			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["kvm01"].GPUs[1].Processes = nil },
 		},
 		{
-			rule: "vgpu-type-offered", name: "in MIG mode", level: rules.Error, path: "selector", says: []string{migGPU1, "is in MIG mode"}, change: true,
+			rule: "vgpu-type-offered", name: "in MIG mode", level: rules.Error, path: "selector", says: []string{migGPU1, "is in MIG mode"},
+			change: true,
 			build: func() (rules.World, change.Change) {
 				g := l40s(migGPU1)
 				g.MIG = &gpu.MIG{Enabled: true, Pending: true}
@@ -205,9 +220,11 @@ func vgpuScenarios() []scenario {
 			},
 			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["kvm01"].GPUs[1].MIG = &gpu.MIG{} },
 		},
-		bad("vgpu-same-framebuffer", "switched off", "vgpu", never, gpu.VGPULayout{Types: never.Types}, "differ in frame buffer size", "Leave `heterogeneous` out"),
+		bad("vgpu-same-framebuffer", "switched off", "vgpu", never, gpu.VGPULayout{Types: never.Types},
+			"differ in frame buffer size", "Leave `heterogeneous` out"),
 		{
-			rule: "vgpu-same-framebuffer", name: "not supported", level: rules.Error, path: "vgpu", says: []string{migGPU1, "has no heterogeneous mode"},
+			rule: "vgpu-same-framebuffer", name: "not supported", level: rules.Error, path: "vgpu",
+			says: []string{migGPU1, "has no heterogeneous mode"},
 			build: func() (rules.World, change.Change) {
 				g := l40s(migGPU1)
 				g.VGPU.HeterogeneousSupported = false
@@ -229,21 +246,25 @@ func vgpuScenarios() []scenario {
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.VGPU.Types[q12] = 1 },
 		},
 		{
-			rule: "vgpu-in-use", name: "held by a VM", level: rules.Error, path: "vgpu", change: true, says: []string{migGPU1, q12, "virtual function 1", "VM web-01"},
+			rule: "vgpu-in-use", name: "held by a VM", level: rules.Error, path: "vgpu", change: true,
+			says: []string{migGPU1, q12, "virtual function 1", "VM web-01"},
 			build: func() (rules.World, change.Change) {
 				return kvm(l40s(migGPU0), heldBy(l40s(migGPU1, q12, q12), 1, "VM web-01")), create("t", vgpuConfig("vdi", vgpuTypes(q24, 1), "kvm01"))
 			},
 			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["kvm01"].GPUs[1].VGPU.Instances[1].Holder = "" },
 		},
 		{
-			rule: "vgpu-in-use", name: "held, and another mode", level: rules.Error, path: "vgpu", change: true, says: []string{"modes of the GPU change only without vGPUs", "VM web-01"},
+			rule: "vgpu-in-use", name: "held, and another mode", level: rules.Error, path: "vgpu", change: true,
+			says: []string{"modes of the GPU change only without vGPUs", "VM web-01"},
 			build: func() (rules.World, change.Change) {
-				return kvm(l40s(migGPU0), heldBy(l40s(migGPU1, q12), 0, "VM web-01")), create("t", vgpuConfig("vdi", gpu.VGPULayout{Types: never.Types}, "kvm01"))
+				return kvm(l40s(migGPU0), heldBy(l40s(migGPU1, q12), 0, "VM web-01")),
+					create("t", vgpuConfig("vdi", gpu.VGPULayout{Types: never.Types}, "kvm01"))
 			},
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.VGPU.Types = map[string]int{q12: 2} },
 		},
 		{
-			rule: "vgpu-in-use", name: "processes", level: rules.Error, path: "vgpu", change: true, says: []string{migGPU1, "process 4711 (python, container 3f2a)", "`quiesce_units`"},
+			rule: "vgpu-in-use", name: "processes", level: rules.Error, path: "vgpu", change: true,
+			says: []string{migGPU1, "process 4711 (python, container 3f2a)", "`quiesce_units`"},
 			build: func() (rules.World, change.Change) {
 				g := l40s(migGPU1)
 				runsIn(&g, 0, 4711)
@@ -255,12 +276,15 @@ func vgpuScenarios() []scenario {
 			},
 		},
 		{
-			rule: "vgpu-in-use", name: "former vGPUs", level: rules.Error, path: "on_destroy", change: true, says: []string{migGPU1, "VM web-01", "L40S-24Q before"},
+			rule: "vgpu-in-use", name: "former vGPUs", level: rules.Error, path: "on_destroy", change: true,
+			says: []string{migGPU1, "VM web-01", "L40S-24Q before"},
 			build: func() (rules.World, change.Change) {
 				h := gpuServer("kvm01", l40s(migGPU0, q12), heldBy(l40s(migGPU1, q12), 0, "VM web-01"))
 				h.Claims = []gpu.Claim{{
 					Kind: gpu.ClaimConfig, ID: "vdi", Token: "t", Owner: "vdi", GPUs: []string{migGPU0, migGPU1},
-					Before: gpu.Layouts{migGPU0: {VGPU: &gpu.VGPUState{}}, migGPU1: {VGPU: &gpu.VGPUState{FunctionsOn: true, Places: []gpu.VGPUPlace{{Type: q24}}}}},
+					Before: gpu.Layouts{
+						migGPU0: {VGPU: &gpu.VGPUState{}}, migGPU1: {VGPU: &gpu.VGPUState{FunctionsOn: true, Places: []gpu.VGPUPlace{{Type: q24}}}},
+					},
 				}}
 				p := create("t", vgpuConfig("vdi", vgpuTypes(q12, 1), "kvm01"))
 				p.Prior = vgpuConfig("vdi", vgpuTypes(q12, 1), "kvm01")

@@ -50,11 +50,16 @@ func TestLayOutVGPU(t *testing.T) {
 		"a second size ends the first for the mode": {
 			l40s(migGPU0, q12),
 			gpu.VGPULayout{Types: map[string]int{q12: 1, q24: 1}},
-			placement.VGPUPlan{FunctionsOn: true, Heterogeneous: true, Remove: []gpu.VGPUPlace{vgpuAt(q12, 0)}, Create: []gpu.VGPUPlace{vgpuAt(q24, 1), vgpuAt(q12, 0)}},
+			placement.VGPUPlan{
+				FunctionsOn: true, Heterogeneous: true, Remove: []gpu.VGPUPlace{vgpuAt(q12, 0)},
+				Create: []gpu.VGPUPlace{vgpuAt(q24, 1), vgpuAt(q12, 0)},
+			},
 		},
 		"the mode that nobody asks to end stays": {
 			mixing, vgpuTypes(q12, 2),
-			placement.VGPUPlan{FunctionsOn: true, Heterogeneous: true, Keep: []gpu.VGPUPlace{vgpuAt(q12, 0)}, Create: []gpu.VGPUPlace{vgpuAt(q12, 1)}},
+			placement.VGPUPlan{
+				FunctionsOn: true, Heterogeneous: true, Keep: []gpu.VGPUPlace{vgpuAt(q12, 0)}, Create: []gpu.VGPUPlace{vgpuAt(q12, 1)},
+			},
 		},
 		"none": {l40s(migGPU0, q12), gpu.VGPULayout{}, placement.VGPUPlan{Remove: []gpu.VGPUPlace{vgpuAt(q12, 0)}}},
 	}
@@ -136,18 +141,21 @@ func TestLayOutMIGBackedVGPUs(t *testing.T) {
 		"one that nobody holds moves for another": {
 			gpu: backed(h100(migGPU0, at("1g.10gb", 0), at("1g.10gb", 4))), want: gpu.VGPULayout{Types: map[string]int{c10: 2, c40: 1}},
 			plan: placement.VGPUPlan{
-				FunctionsOn: true, Keep: []gpu.VGPUPlace{vgpuAt(c10, 0)}, Remove: []gpu.VGPUPlace{vgpuAt(c10, 1)}, Create: []gpu.VGPUPlace{vgpuAt(c40, 2), vgpuAt(c10, 1)},
-				MIG: instances(list(at("1g.10gb", 0)), list(at("1g.10gb", 4)), list(at("1g.10gb", 1), at("3g.40gb", 4))),
+				FunctionsOn: true, Keep: []gpu.VGPUPlace{vgpuAt(c10, 0)}, Remove: []gpu.VGPUPlace{vgpuAt(c10, 1)},
+				Create: []gpu.VGPUPlace{vgpuAt(c40, 2), vgpuAt(c10, 1)},
+				MIG:    instances(list(at("1g.10gb", 0)), list(at("1g.10gb", 4)), list(at("1g.10gb", 1), at("3g.40gb", 4))),
 			},
 		},
 		"more than there is room for": {
-			gpu: backed(h100(migGPU0, at("1g.10gb", 2))), want: gpu.VGPULayout{Types: map[string]int{c10: 1, c40: 2}}, fails: new(placement.VGPUCapacity),
+			gpu: backed(h100(migGPU0, at("1g.10gb", 2))), want: gpu.VGPULayout{Types: map[string]int{c10: 1, c40: 2}},
+			fails: new(placement.VGPUCapacity),
 		},
 		"an instance that is too much goes": {
 			gpu: backed(h100(migGPU0, at("1g.10gb", 2), at("1g.10gb", 6))), want: gpu.VGPULayout{Types: map[string]int{c10: 1, c40: 1}},
 			plan: placement.VGPUPlan{
-				FunctionsOn: true, Keep: []gpu.VGPUPlace{vgpuAt(c10, 0)}, Remove: []gpu.VGPUPlace{vgpuAt(c10, 1)}, Create: []gpu.VGPUPlace{vgpuAt(c40, 1)},
-				MIG: instances(list(at("1g.10gb", 2)), list(at("1g.10gb", 6)), list(at("3g.40gb", 4))),
+				FunctionsOn: true, Keep: []gpu.VGPUPlace{vgpuAt(c10, 0)}, Remove: []gpu.VGPUPlace{vgpuAt(c10, 1)},
+				Create: []gpu.VGPUPlace{vgpuAt(c40, 1)},
+				MIG:    instances(list(at("1g.10gb", 2)), list(at("1g.10gb", 6)), list(at("3g.40gb", 4))),
 			},
 		},
 		"where the driver does not tell, all of the profile are made again": {
@@ -167,7 +175,9 @@ func TestLayOutMIGBackedVGPUs(t *testing.T) {
 				MIG: &placement.VGPUInstances{MIGPlan: placement.MIGPlan{Remove: list(at("1g.10gb", 0))}},
 			},
 		},
-		"that of others stays": {gpu: backed(h100(migGPU0, at("1g.10gb", 0))), want: vgpuTypes("H100-20C", 1), fails: new(placement.VGPUInMIGMode)},
+		"that of others stays": {
+			gpu: backed(h100(migGPU0, at("1g.10gb", 0))), want: vgpuTypes("H100-20C", 1), fails: new(placement.VGPUInMIGMode),
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := placement.LayOutVGPU(&tt.gpu, &tt.want, tt.given)
@@ -283,7 +293,8 @@ func TestForecastVGPU(t *testing.T) {
 	}{
 		"as wanted": {second: l40s(migGPU1, q12)},
 		"one more than wanted": {second: l40s(migGPU1, q12, q12), want: &change.VGPUEffect{
-			From: onWith(vgpuAt(q12, 0), vgpuAt(q12, 1)), To: onWith(vgpuAt(q12, 0)), Keeps: []gpu.VGPUPlace{vgpuAt(q12, 0)}, Removes: []gpu.VGPUPlace{vgpuAt(q12, 1)},
+			From: onWith(vgpuAt(q12, 0), vgpuAt(q12, 1)), To: onWith(vgpuAt(q12, 0)), Keeps: []gpu.VGPUPlace{vgpuAt(q12, 0)},
+			Removes: []gpu.VGPUPlace{vgpuAt(q12, 1)},
 		}},
 		"on a GPU in use": {second: busy, want: &change.VGPUEffect{
 			To: onWith(vgpuAt(q12, 0)), Creates: []gpu.VGPUPlace{vgpuAt(q12, 0)},

@@ -60,12 +60,13 @@ func checkCheckpoints(r *run, at whatif.Located) {
 		return
 	}
 	r.reportVM(at, Finding{
-		Level:  Warning,
-		Path:   "vm",
-		Title:  "The VM allows standard checkpoints",
-		Found:  fmt.Sprintf("%s on %s has checkpoints of type %q.", vmText(at.VM), hostText(at.Key), c),
-		Wanted: fmt.Sprintf("%s gives it a GPU. Hyper-V refuses standard checkpoints of such a VM, and a production checkpoint falls back to one.", r.label()),
-		Fix:    "Set the VM's checkpoint type to `Disabled` or `ProductionOnly` where the VM is managed.",
+		Level: Warning,
+		Path:  "vm",
+		Title: "The VM allows standard checkpoints",
+		Found: fmt.Sprintf("%s on %s has checkpoints of type %q.", vmText(at.VM), hostText(at.Key), c),
+		Wanted: fmt.Sprintf(
+			"%s gives it a GPU. Hyper-V refuses standard checkpoints of such a VM, and a production checkpoint falls back to one.", r.label()),
+		Fix: "Set the VM's checkpoint type to `Disabled` or `ProductionOnly` where the VM is managed.",
 	}, key("checkpoints", at.VM.ID))
 }
 
@@ -83,7 +84,8 @@ func checkDynamicMemory(r *run, at whatif.Located, whole bool) {
 		f.Wanted = fmt.Sprintf("%s gives it whole GPUs, which Hyper-V does not allow together with dynamic memory.", r.label())
 	} else {
 		f.Level = Warning
-		f.Wanted = fmt.Sprintf("%s gives it a partition; its memory then cannot change, and the VM starts only when start and minimum memory are equal.", r.label())
+		f.Wanted = fmt.Sprintf(
+			"%s gives it a partition; its memory then cannot change, and the VM starts only when start and minimum memory are equal.", r.label())
 	}
 	r.reportVM(at, f, key("memory", at.VM.ID))
 }

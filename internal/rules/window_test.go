@@ -179,8 +179,10 @@ func TestWindowOpensWhenItSays(t *testing.T) {
 		w := &rules.Window{
 			Start: rules.TimeOfDay(start),
 			End:   rules.TimeOfDay((start + rapid.IntRange(1, 24*60-1).Draw(t, "length")) % (24 * 60)),
-			Days:  rapid.SliceOfNDistinct(rapid.Map(rapid.IntRange(0, 6), func(n int) time.Weekday { return time.Weekday(n) }), 0, 7, rapid.ID).Draw(t, "days"),
-			Zone:  zone(t, rapid.SampledFrom([]string{"UTC", "Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe", "America/Santiago"}).Draw(t, "zone")),
+			Days: rapid.SliceOfNDistinct(rapid.Map(rapid.IntRange(0, 6), func(n int) time.Weekday { return time.Weekday(n) }), 0, 7, rapid.ID).
+				Draw(t, "days"),
+			Zone: zone(t, rapid.SampledFrom([]string{"UTC", "Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe", "America/Santiago"}).Draw(t,
+				"zone")),
 		}
 		// The year of the moment has all of these zones' changes of the clock.
 		now := time.Unix(time.Date(2025, time.January, 1, 0, 0, 0, 0, time.UTC).Unix()+rapid.Int64Range(0, 365*24*60).Draw(t, "minute")*60, 0)
@@ -214,10 +216,12 @@ func TestTimeOfDay(t *testing.T) {
 
 func TestWindowInWords(t *testing.T) {
 	for want, w := range map[string]*rules.Window{
-		"every day from 01:00 to 05:00 (UTC)":                                      window(t, "01:00", "05:00", "UTC"),
-		"on Friday and Sunday from 22:00 to 04:00 of the next day (Europe/Berlin)": window(t, "22:00", "04:00", "Europe/Berlin", time.Sunday, time.Friday),
-		"on Monday, Wednesday and Saturday from 00:00 to 24:00 (UTC)":              window(t, "00:00", "24:00", "UTC", time.Saturday, time.Monday, time.Wednesday),
-		"every day from 22:00 to 00:00 of the next day (UTC)":                      window(t, "22:00", "00:00", "UTC", 0, 1, 2, 3, 4, 5, 6),
+		"every day from 01:00 to 05:00 (UTC)": window(t, "01:00", "05:00", "UTC"),
+		"on Friday and Sunday from 22:00 to 04:00 of the next day (Europe/Berlin)": window(t, "22:00",
+			"04:00", "Europe/Berlin", time.Sunday, time.Friday),
+		"on Monday, Wednesday and Saturday from 00:00 to 24:00 (UTC)": window(t, "00:00",
+			"24:00", "UTC", time.Saturday, time.Monday, time.Wednesday),
+		"every day from 22:00 to 00:00 of the next day (UTC)": window(t, "22:00", "00:00", "UTC", 0, 1, 2, 3, 4, 5, 6),
 	} {
 		if got := w.String(); got != want {
 			t.Errorf("got %q, want %q", got, want)

@@ -45,7 +45,10 @@ type Entry struct {
 
 // NewBook makes a book of plans, each under its own token.
 func NewBook(plans ...change.Change) *Book {
-	b := &Book{plans: map[string]*Entry{}, subject: map[string][]*Entry{}, policies: map[string]map[string]Policy{}, openConfigs: map[string]change.Change{}}
+	b := &Book{
+		plans: map[string]*Entry{}, subject: map[string][]*Entry{}, policies: map[string]map[string]Policy{},
+		openConfigs: map[string]change.Change{},
+	}
 	for _, p := range plans {
 		b.Put(p.Token, p)
 	}

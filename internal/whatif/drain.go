@@ -313,7 +313,10 @@ func (d *drainage) clone() *drainage {
 // drainage is the last one of a cluster, since most plans come one after the other there, and those
 // of some others that are not made in it. What cannot be added to it begins anew.
 func (r Drains) drainage(id [2]string, config change.Change, nodes map[string]*gpu.Host, others []*Entry) (*drainage, []*Entry) {
-	d := &drainage{config: config.Want.Config, of: nodes, made: map[*Entry]bool{}, then: maps.Clone(nodes), why: map[string]string{}, first: map[string]change.Forecast{}}
+	d := &drainage{
+		config: config.Want.Config, of: nodes, made: map[*Entry]bool{}, then: maps.Clone(nodes), why: map[string]string{},
+		first: map[string]change.Forecast{},
+	}
 	for _, host := range SortedKeys(nodes) {
 		d.claims = append(d.claims, r.Fleet.claimsElsewhere(host, nodes[host])...)
 	}
@@ -469,7 +472,8 @@ func (r Drains) drainedIn(d *drainage, nodes map[string]*gpu.Host, config, o cha
 	second := later.Drains().drainsOn(config, nodes, func(host, why string) bool { return changed[host] || why != d.why[host] })
 	for _, host := range SortedKeys(second) {
 		was, is := d.first[host], second[host]
-		full := is.Undrained != "" && change.WhyNotDrained(nodes[host]) == "" && len(was.Refused) == 0 && len(is.Refused) > 0 // once more VMs have partitions
+		// once more VMs have partitions
+		full := is.Undrained != "" && change.WhyNotDrained(nodes[host]) == "" && len(was.Refused) == 0 && len(is.Refused) > 0
 		if !is.Drains && (full || was.Drains && len(is.Stops)+len(is.Refused) > 0) {
 			return append(out, DrainOrder{Config: config, First: o, Then: is, TooLate: true}), true
 		}

@@ -58,8 +58,10 @@ func (f *Fleet) With(hosts map[string]*gpu.Host) *Fleet {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	out := &Fleet{
-		byName: maps.Clone(f.byName), changes: f.changes, clusters: maps.Clone(f.clusters), vmsByID: maps.Clone(f.vmsByID), vmsByName: maps.Clone(f.vmsByName),
-		vmClaims: maps.Clone(f.vmClaims), configClaims: maps.Clone(f.configClaims), poolClaims: maps.Clone(f.poolClaims), shareClaims: maps.Clone(f.shareClaims),
+		byName: maps.Clone(f.byName), changes: f.changes, clusters: maps.Clone(f.clusters), vmsByID: maps.Clone(f.vmsByID),
+		vmsByName: maps.Clone(f.vmsByName),
+		vmClaims:  maps.Clone(f.vmClaims), configClaims: maps.Clone(f.configClaims), poolClaims: maps.Clone(f.poolClaims),
+		shareClaims: maps.Clone(f.shareClaims),
 	}
 	for key, h := range hosts {
 		if was := out.byName[key]; was != h {

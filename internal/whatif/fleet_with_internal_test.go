@@ -16,7 +16,8 @@ import (
 // and the one before it stays as it was.
 func TestIndexWith(t *testing.T) {
 	same := []cmp.Option{
-		cmp.AllowUnexported(Fleet{}, placed[gpu.VM]{}, placed[gpu.Claim]{}), cmpopts.IgnoreFields(Fleet{}, "mu", "changes"), cmpopts.EquateEmpty(),
+		cmp.AllowUnexported(Fleet{}, placed[gpu.VM]{}, placed[gpu.Claim]{}), cmpopts.IgnoreFields(Fleet{}, "mu", "changes"),
+		cmpopts.EquateEmpty(),
 		cmpopts.IgnoreMapEntries(func(_ string, keys []string) bool { return len(keys) == 0 }), // of a cluster that is no more
 	}
 	for seed := range uint64(20) {
@@ -32,7 +33,9 @@ func TestIndexWith(t *testing.T) {
 			}
 			for range rng.IntN(4) {
 				kind := []gpu.ClaimKind{gpu.ClaimConfig, gpu.ClaimPool, gpu.ClaimShare, gpu.ClaimAssignment}[rng.IntN(4)]
-				h.Claims = append(h.Claims, gpu.Claim{Kind: kind, ID: fmt.Sprint("X", rng.IntN(3)), Want: gpu.Want{Pool: &gpu.PoolConfig{ID: fmt.Sprint("x", rng.IntN(3))}}})
+				h.Claims = append(h.Claims, gpu.Claim{
+					Kind: kind, ID: fmt.Sprint("X", rng.IntN(3)), Want: gpu.Want{Pool: &gpu.PoolConfig{ID: fmt.Sprint("x", rng.IntN(3))}},
+				})
 			}
 			return h
 		}

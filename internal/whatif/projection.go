@@ -66,7 +66,8 @@ func (r Future) projection(host string, h *gpu.Host) *projection {
 	}
 	p, more := r.resumed(host, h, others)
 	if p == nil {
-		p = r.with(projection{of: h, at: r.fleetNow(), claims: r.Fleet.claimsElsewhere(host, h), host: r.withClaims(host, h)}, host, partsOf(others))
+		p = r.with(projection{of: h, at: r.fleetNow(), claims: r.Fleet.claimsElsewhere(host, h), host: r.withClaims(host, h)},
+			host, partsOf(others))
 	} else if len(more) > 0 {
 		p = r.with(*p, host, partsOf(more))
 	}

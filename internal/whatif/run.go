@@ -117,7 +117,8 @@ type yieldingOn struct {
 
 func newMemo() *memo {
 	return &memo{
-		forecasts: map[string]change.Forecast{}, yielded: map[yieldingOn]change.Forecast{}, projected: map[string]*projection{}, laidOut: map[string]*gpu.Host{},
+		forecasts: map[string]change.Forecast{}, yielded: map[yieldingOn]change.Forecast{}, projected: map[string]*projection{},
+		laidOut:   map[string]*gpu.Host{},
 		undrained: map[drainIn]map[string]string{},
 	}
 }
@@ -507,7 +508,8 @@ func HolderIDs(g *gpu.GPU) []string {
 
 // GoesOn tells whether a VM that runs need not be stopped to become as it will be.
 func GoesOn(now, then *gpu.VM) bool {
-	return now != nil && now.Runs() && reflect.DeepEqual(now.PartitionAdapters, then.PartitionAdapters) && reflect.DeepEqual(now.Devices, then.Devices) &&
+	return now != nil && now.Runs() && reflect.DeepEqual(now.PartitionAdapters, then.PartitionAdapters) &&
+		reflect.DeepEqual(now.Devices, then.Devices) &&
 		!now.Settings.Differs(then.Settings).NeedOff()
 }
 

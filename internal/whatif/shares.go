@@ -256,7 +256,8 @@ func Renamed(items []placement.PackItem, moves []placement.Move) ([]placement.Pa
 			return false
 		}
 		i := slices.IndexFunc(items, func(i placement.PackItem) bool {
-			return gpu.SameID(i.Share.Name, m.From.Name) && slices.Contains(i.Rooms, m.Room) && len(i.Share.GPUIDs) == 0 && change.SamePlacement(m.From, i.Share)
+			return gpu.SameID(i.Share.Name, m.From.Name) && slices.Contains(i.Rooms, m.Room) && len(i.Share.GPUIDs) == 0 &&
+				change.SamePlacement(m.From, i.Share)
 		})
 		if i < 0 {
 			return false
@@ -304,7 +305,8 @@ func (r Shares) TakenBy(host, id string) *Entry {
 		return nil
 	}
 	for e := range r.Others(GPUsOn(host)) {
-		if is, was := e.Plan.Want.Config, e.Plan.Prior.Config; is != nil && Contains(is.GPUs[host], id) && (was == nil || !Contains(was.GPUs[host], id)) {
+		if is, was := e.Plan.Want.Config, e.Plan.Prior.Config; is != nil && Contains(is.GPUs[host], id) &&
+			(was == nil || !Contains(was.GPUs[host], id)) {
 			return e
 		}
 	}
@@ -315,7 +317,8 @@ func (r Shares) TakenBy(host, id string) *Entry {
 func (r Shares) LeftPool(s *gpu.Share, host, gpuID string) string {
 	for e := range r.Others(PoolNamed(s.Pool)) {
 		prior, want := e.Plan.Prior.Pool, e.Plan.Want.Pool
-		if prior != nil && want != nil && s.Pool != "" && gpu.SameID(want.ID, s.Pool) && Contains(prior.Members[host], gpuID) && !Contains(want.Members[host], gpuID) {
+		if prior != nil && want != nil && s.Pool != "" && gpu.SameID(want.ID, s.Pool) && Contains(prior.Members[host], gpuID) &&
+			!Contains(want.Members[host], gpuID) {
 			return prior.Name
 		}
 	}
@@ -325,28 +328,12 @@ func (r Shares) LeftPool(s *gpu.Share, host, gpuID string) string {
 // Unplaced are the other shares of the run that are not placed and may go to some hosts, or
 // where one of those may, and all the hosts of these; no hosts when they are too many.
 func (r Shares) Unplaced(hosts []string) (out []UnplacedShare, on []string) {
-	seen, reached := map[*Entry]bool{}, map[string]bool{}
-	var subjects []string
-	reach := func(hosts []string) {
-		for _, key := range hosts {
-			if reached[key] {
-				continue
-			}
-			reached[key] = true
-			on = append(on, key)
-			subjects = append(subjects, SharesOn(key))
-			for _, id := range r.poolsOn(key) {
-				if !reached[SharesOf(id)] {
-					reached[SharesOf(id)] = true
-					subjects = append(subjects, SharesOf(id))
-				}
-			}
-		}
-	}
-	reach(hosts)
-	for ; len(subjects) > 0; subjects = subjects[1:] {
+	at := reach{seen: map[string]bool{}}
+	at.add(r, hosts)
+	seen := map[*Entry]bool{}
+	for ; len(at.subjects) > 0; at.subjects = at.subjects[1:] {
 		var poolHosts []string
-		for e := range r.Others(subjects[0]) {
+		for e := range r.Others(at.subjects[0]) {
 			s := e.Plan.Want.Share
 			if s == nil || seen[e] || len(s.Devices) > 0 || placement.CheckShare(s) != nil {
 				continue
@@ -359,21 +346,19 @@ func (r Shares) Unplaced(hosts []string) (out []UnplacedShare, on []string) {
 				}
 				u.Hosts = poolHosts
 			}
-			if !r.CanBeAsked(u.Hosts) {
-				continue // it may go to the host that cannot be asked
-			}
-			if r.made(s, u.Hosts) {
-				continue // its claim counts
+			// One may go to a host that cannot be asked; of one that is made by now its claim counts.
+			if !r.CanBeAsked(u.Hosts) || r.made(s, u.Hosts) {
+				continue
 			}
 			out = append(out, u)
-			reach(u.Hosts)
-			if len(out)*len(reached) > competitorsMost {
+			at.add(r, u.Hosts)
+			if len(out)*len(at.seen) > competitorsMost {
 				return nil, nil
 			}
 		}
 	}
-	slices.Sort(on)
-	return out, on
+	slices.Sort(at.hosts)
+	return out, at.hosts
 }
 
 // UnplacedShare is a plan of the run for a share that is not placed, and where it may go.
@@ -382,9 +367,30 @@ type UnplacedShare struct {
 	Hosts []string
 }
 
-// competitorsMost bounds the shares that are packed in one check, times the hosts that they
+// competitorsMost bounds the shares that are packed in one check, times the hosts and pools that they
 // may go to. Beyond it the hosts tell at apply.
 const competitorsMost = 4000
+
+// reach is the hosts that shares may go to, and the subjects of the plans that may go there too.
+type reach struct {
+	seen            map[string]bool
+	hosts, subjects []string
+}
+
+func (c *reach) add(r Shares, hosts []string) {
+	for _, host := range hosts {
+		if c.seen[host] {
+			continue
+		}
+		c.seen[host] = true
+		c.hosts, c.subjects = append(c.hosts, host), append(c.subjects, SharesOn(host))
+		for _, id := range r.poolsOn(host) {
+			if of := SharesOf(id); !c.seen[of] {
+				c.seen[of], c.subjects = true, append(c.subjects, of)
+			}
+		}
+	}
+}
 
 // poolsOn are the ids of the pools that a host is in.
 func (r Shares) poolsOn(host string) []string {

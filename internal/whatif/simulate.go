@@ -388,7 +388,8 @@ func halves(p change.Change) []change.Change {
 // another as it is.
 func handsOver(a, b change.Change) bool {
 	same := func(v, w gpu.Want) bool {
-		return v.Config != nil && w.Config != nil && gpu.SameID(v.Config.ID, w.Config.ID) || v.Pool != nil && w.Pool != nil && gpu.SameID(v.Pool.ID, w.Pool.ID)
+		return v.Config != nil && w.Config != nil && gpu.SameID(v.Config.ID, w.Config.ID) ||
+			v.Pool != nil && w.Pool != nil && gpu.SameID(v.Pool.ID, w.Pool.ID)
 	}
 	return same(a.Prior, b.Want) || same(a.Want, b.Prior)
 }
@@ -396,7 +397,8 @@ func handsOver(a, b change.Change) bool {
 // ordered tells whether two plans have an order: Terraform's, since the one refers, or has
 // referred, to the other, or that of a handover.
 func ordered(user, used change.Change) bool {
-	return handsOver(user, used) || user.Want.RefersTo(used.Want) || user.Want.RefersTo(used.Prior) || used.Want.Empty() && user.Prior.RefersTo(used.Prior)
+	return handsOver(user, used) || user.Want.RefersTo(used.Want) || user.Want.RefersTo(used.Prior) ||
+		used.Want.Empty() && user.Prior.RefersTo(used.Prior)
 }
 
 // Repairs tells whether a plan wants nothing else than before: it puts right what differs.
