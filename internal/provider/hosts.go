@@ -24,8 +24,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/connect"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/optional"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/valid"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
@@ -37,13 +36,13 @@ const (
 // hostAttributes are how one host is reached.
 func hostAttributes() map[string]schema.Attribute {
 	filled := []validator.String{stringvalidator.LengthAtLeast(1)}
-	agentPath := optional.Text("Where `gpu-agent` is on the host. Default `gpu-agent`, found through `PATH`. A subsystem `gpu-agent` or a forced command of the host's sshd takes its place.", remotePath())
+	agentPath := tfschema.OptionalText("Where `gpu-agent` is on the host. Default `gpu-agent`, found through `PATH`. A subsystem `gpu-agent` or a forced command of the host's sshd takes its place.", remotePath())
 	localPath := agentPath
 	localPath.MarkdownDescription = "Where `gpu-agent` is. Default: beside the provider, else in `PATH`."
 	localPath.Validators = filled
 	return map[string]schema.Attribute{
-		"local": optional.Object("The machine that Terraform runs on. The agent is started as a child process.", optional.Attributes{"agent_path": localPath}),
-		"simulated": optional.Object("A host of a simulated fleet.", optional.Attributes{
+		"local": tfschema.OptionalObject("The machine that Terraform runs on. The agent is started as a child process.", tfschema.Attributes{"agent_path": localPath}),
+		"simulated": tfschema.OptionalObject("A host of a simulated fleet.", tfschema.Attributes{
 			"file": schema.StringAttribute{
 				MarkdownDescription: "The fleet file. The host is the one of the same name in it.", Required: true, Validators: filled,
 			},
@@ -53,44 +52,44 @@ func hostAttributes() map[string]schema.Attribute {
 			Optional:            true, Validators: []validator.Object{noSudoUpload{"not sudo = true together with upload = \"auto\""}},
 			Attributes: map[string]schema.Attribute{
 				"address": schema.StringAttribute{MarkdownDescription: "Name, IP address, or an alias of `~/.ssh/config`.", Required: true, Validators: filled},
-				"port":    optional.Number("Default: that of `~/.ssh/config`, else `22`.", int64validator.Between(1, 65535)),
-				"user":    optional.Text("Default: `"+EnvSSHUser+"`, else that of `~/.ssh/config`, else the user that runs Terraform.", filled...),
+				"port":    tfschema.OptionalNumber("Default: that of `~/.ssh/config`, else `22`.", int64validator.Between(1, 65535)),
+				"user":    tfschema.OptionalText("Default: `"+EnvSSHUser+"`, else that of `~/.ssh/config`, else the user that runs Terraform.", filled...),
 				"private_key": schema.StringAttribute{
 					MarkdownDescription: "PEM or OpenSSH private key. Keys with a passphrase are not supported. Also from `" + EnvSSHPrivateKey + "`.", Optional: true, Sensitive: true,
 					Validators: []validator.String{stringvalidator.LengthAtLeast(1), stringvalidator.ConflictsWith(path.MatchRelative().AtParent().AtName("private_key_file"))},
 				},
-				"private_key_file": optional.Text("File with the private key. Default: `IdentityFile` of `~/.ssh/config`, else OpenSSH's own names.", filled...),
+				"private_key_file": tfschema.OptionalText("File with the private key. Default: `IdentityFile` of `~/.ssh/config`, else OpenSSH's own names.", filled...),
 				"password": schema.StringAttribute{
 					MarkdownDescription: "The user's password. Also from `" + EnvSSHPassword + "`. A key is better.", Optional: true, Sensitive: true, Validators: filled,
 				},
-				"use_agent":        optional.Flag("Whether the SSH agent (`SSH_AUTH_SOCK`) is asked for keys. Default: unless a key or a password is given."),
-				"known_hosts_file": optional.Text("Instead of OpenSSH's own files. The host's key is always checked.", filled...),
-				"host_key":         optional.Text("The host's public key (`ssh-ed25519 AAAA...`) or its fingerprint (`SHA256:...`), instead of a file.", hostKey()),
-				"proxy_jump": optional.Text("Jump hosts as `[user@]host[:port]`, separated by commas. Their keys are checked, too. They are sent neither `password` nor `private_key` nor a key of `private_key_file`: each logs in with what `~/.ssh/config` and the SSH agent have for it.",
+				"use_agent":        tfschema.OptionalFlag("Whether the SSH agent (`SSH_AUTH_SOCK`) is asked for keys. Default: unless a key or a password is given."),
+				"known_hosts_file": tfschema.OptionalText("Instead of OpenSSH's own files. The host's key is always checked.", filled...),
+				"host_key":         tfschema.OptionalText("The host's public key (`ssh-ed25519 AAAA...`) or its fingerprint (`SHA256:...`), instead of a file.", hostKey()),
+				"proxy_jump": tfschema.OptionalText("Jump hosts as `[user@]host[:port]`, separated by commas. Their keys are checked, too. They are sent neither `password` nor `private_key` nor a key of `private_key_file`: each logs in with what `~/.ssh/config` and the SSH agent have for it.",
 					filled...),
 				"proxy_jump_private_key": schema.StringAttribute{
 					MarkdownDescription: "PEM or OpenSSH private key for the jump hosts, where there is neither a `~/.ssh/config` nor an SSH agent.", Optional: true, Sensitive: true, Validators: filled,
 				},
-				"sudo":       optional.Flag("Start the agent with `sudo -n`. Default `false`. Not with `upload = \"auto\"`: " + connect.WhyNoSudoUpload + "."),
+				"sudo":       tfschema.OptionalFlag("Start the agent with `sudo -n`. Default `false`. Not with `upload = \"auto\"`: " + connect.WhyNoSudoUpload + "."),
 				"agent_path": agentPath,
-				"upload": optional.Text("`never` (the default) or `auto`: upload the agent that ships with the provider to a host that has none. The agent is uploaded during apply only. During plan, checks that need this host are skipped until an apply has uploaded it.",
+				"upload": tfschema.OptionalText("`never` (the default) or `auto`: upload the agent that ships with the provider to a host that has none. The agent is uploaded during apply only. During plan, checks that need this host are skipped until an apply has uploaded it.",
 					stringvalidator.OneOf(uploadNever, uploadAuto)),
 			},
 		},
-		"tls": optional.Object("A host whose agent listens (`gpu-agent serve --listen`), with TLS 1.3 and a client certificate. The certificate's organisation, `gpu-operator` or `gpu-reader`, is its role.", optional.Attributes{
+		"tls": tfschema.OptionalObject("A host whose agent listens (`gpu-agent serve --listen`), with TLS 1.3 and a client certificate. The certificate's organisation, `gpu-operator` or `gpu-reader`, is its role.", tfschema.Attributes{
 			"address":     schema.StringAttribute{MarkdownDescription: "`host:port`.", Required: true, Validators: filled},
 			"ca_file":     schema.StringAttribute{MarkdownDescription: "The authority that signed the host's certificate, in PEM.", Required: true, Validators: filled},
 			"cert_file":   schema.StringAttribute{MarkdownDescription: "The client's certificate, in PEM.", Required: true, Validators: filled},
 			"key_file":    schema.StringAttribute{MarkdownDescription: "Its private key, in PEM. On Unix one that others than its owner may read is refused.", Required: true, Validators: filled},
-			"server_name": optional.Text("The name in the host's certificate. Default: that of the address.", filled...),
+			"server_name": tfschema.OptionalText("The name in the host's certificate. Default: that of the address.", filled...),
 		}),
-		"cluster": optional.Text("The failover cluster that the host is a node of. The host says so itself; this helps while it does not answer. One that answers otherwise is an error: remove this where a node has left its cluster.",
+		"cluster": tfschema.OptionalText("The failover cluster that the host is a node of. The host says so itself; this helps while it does not answer. One that answers otherwise is an error: remove this where a node has left its cluster.",
 			filled...),
 	}
 }
 
 // oneWay is a host that is reached in exactly one way.
-type oneWay struct{ valid.Must }
+type oneWay struct{ tfschema.Must }
 
 func (v oneWay) ValidateObject(_ context.Context, req validator.ObjectRequest, resp *validator.ObjectResponse) {
 	if req.ConfigValue.IsUnknown() {
@@ -118,7 +117,7 @@ func (v oneWay) ValidateObject(_ context.Context, req validator.ObjectRequest, r
 }
 
 // noSudoUpload refuses to start with sudo what its user can replace.
-type noSudoUpload struct{ valid.Must }
+type noSudoUpload struct{ tfschema.Must }
 
 func (noSudoUpload) ValidateObject(_ context.Context, req validator.ObjectRequest, resp *validator.ObjectResponse) {
 	if req.ConfigValue.IsNull() || req.ConfigValue.IsUnknown() {
@@ -140,7 +139,7 @@ func refuseSudoUpload(diags *diag.Diagnostics, at path.Path) {
 // remotePath is a path that may stand in a command on a host.
 func remotePath() validator.String {
 	const must = "a path of letters, digits and _ . / \\ : + ~ @ ( ) - and spaces"
-	return valid.String{Must: must, Check: func(s string, at path.Path, diags *diag.Diagnostics) {
+	return tfschema.StringValidator{Must: must, Check: func(s string, at path.Path, diags *diag.Diagnostics) {
 		if !connect.ValidAgentPath(s) {
 			diags.AddAttributeError(at, "Invalid path", fmt.Sprintf("Found: %q.\nWanted: %s.", s, words.Capital(must)))
 		}
@@ -150,7 +149,7 @@ func remotePath() validator.String {
 // hostKey is a public key or a fingerprint.
 func hostKey() validator.String {
 	const must = "a public key (ssh-ed25519 AAAA...) or a fingerprint (SHA256:...)"
-	return valid.String{Must: must, Check: func(s string, at path.Path, diags *diag.Diagnostics) {
+	return tfschema.StringValidator{Must: must, Check: func(s string, at path.Path, diags *diag.Diagnostics) {
 		if connect.CheckHostKey(s) != nil {
 			diags.AddAttributeError(at, "Invalid host key", fmt.Sprintf("Found: %q.\nWanted: %s.", s, words.Capital(must)))
 		}

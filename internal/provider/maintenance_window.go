@@ -17,8 +17,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/optional"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/valid"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
@@ -40,20 +39,20 @@ func maintenanceWindowAttribute() schema.SingleNestedAttribute {
 			"Non-disruptive changes are always applied. See the [guide on disruption](guides/disruption.md#the-maintenance-window). Default: always.",
 		Optional: true, Validators: []validator.Object{window{"days, start and end of a maintenance window in a time zone"}},
 		Attributes: map[string]schema.Attribute{
-			"days": optional.SetOf(types.StringType, "The days on which the window starts, `monday` to `sunday`. Default: every day."),
+			"days": tfschema.OptionalSetOf(types.StringType, "The days on which the window starts, `monday` to `sunday`. Default: every day."),
 			"start": schema.StringAttribute{
 				MarkdownDescription: "When the window opens, as `\"22:00\"`.", Required: true,
 			},
 			"end": schema.StringAttribute{
 				MarkdownDescription: "When it closes, as `\"04:00\"`; the end of a day is `\"24:00\"`. An end that is before `start` is on the next day.", Required: true,
 			},
-			"timezone": optional.Text("The time zone of `days`, `start` and `end`, by its IANA name such as `\"Europe/Berlin\"`. Default `\"UTC\"`."),
+			"timezone": tfschema.OptionalText("The time zone of `days`, `start` and `end`, by its IANA name such as `\"Europe/Berlin\"`. Default `\"UTC\"`."),
 		},
 	}
 }
 
 // window is a maintenance window that makes sense.
-type window struct{ valid.Must }
+type window struct{ tfschema.Must }
 
 func (window) ValidateObject(_ context.Context, req validator.ObjectRequest, resp *validator.ObjectResponse) {
 	decodeWindow(req.ConfigValue, req.Path, &resp.Diagnostics)

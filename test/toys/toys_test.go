@@ -32,7 +32,7 @@ const most = 8
 func TestToyAttributes(t *testing.T) {
 	t.Parallel()
 	field := "	Note string `json:\"note,omitempty\"`\n"
-	attribute := "			\"note\": optional.Text(\"A note.\"),\n"
+	attribute := "			\"note\": tfschema.OptionalText(\"A note.\"),\n"
 	model := "	Note types.String `tfsdk:\"note\"`\n"
 	y := toy{
 		edits: map[string][]edit{

@@ -15,8 +15,8 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/computed"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
 )
 
 // itemModel is one entry. What is not known is null.
@@ -29,17 +29,17 @@ type itemModel struct {
 }
 
 // Type is that of an entry.
-var Type = types.ObjectType{AttrTypes: object.Types(Attribute("").NestedObject.Attributes)}
+var Type = types.ObjectType{AttrTypes: tfschema.TypesOf(Attribute("").NestedObject.Attributes)}
 
 // Attribute is the attribute; where says what differs: "Where the VM differs".
 func Attribute(where string) schema.ListNestedAttribute {
-	return computed.List(where+" from what is declared. Empty after an apply.", computed.Attributes{
-		"object": computed.Text("What differs, such as a GPU, a VM or an MPS daemon, with its host."),
-		"cause": computed.Text("How it came to differ, as far as claims and hosts tell; else null. One of `" +
+	return tfschema.ComputedList(where+" from what is declared. Empty after an apply.", tfschema.Attributes{
+		"object": tfschema.ComputedText("What differs, such as a GPU, a VM or an MPS daemon, with its host."),
+		"cause": tfschema.ComputedText("How it came to differ, as far as claims and hosts tell; else null. One of `" +
 			strings.Join(change.Cause("").Values(), "`, `") + "`. `reboot` is said of what is as a reboot leaves it."),
-		"found":    computed.Text("What it has or is now."),
-		"declared": computed.Text("What is declared; null where `found` says all."),
-		"since": computed.Text("Since when, in RFC 3339, where that is known: the last boot of the host for what it lost, " +
+		"found":    tfschema.ComputedText("What it has or is now."),
+		"declared": tfschema.ComputedText("What is declared; null where `found` says all."),
+		"since": tfschema.ComputedText("Since when, in RFC 3339, where that is known: the last boot of the host for what it lost, " +
 			"the shutdown of a VM that is owed a start."),
 	})
 }

@@ -18,9 +18,9 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/optional"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
 )
 
 // Type is a type of resource that can be listed.
@@ -62,13 +62,13 @@ func (l *lister) ListResourceConfigSchema(_ context.Context, _ list.ListResource
 	resp.Schema = schema.Schema{
 		MarkdownDescription: "Lists " + l.Object + " that hosts have and that this state can import: those that nobody has a record of, and those of the provider's `owner`. Changes nothing. Requires Terraform 1.14.",
 		Attributes: map[string]schema.Attribute{
-			"host":      optional.Text("Lists those of one host only, as the provider names it.", stringvalidator.LengthAtLeast(1), stringvalidator.ConflictsWith(path.MatchRoot("cluster"))),
-			"cluster":   optional.Text("Lists those of the hosts of a failover cluster only.", stringvalidator.LengthAtLeast(1)),
-			"unmanaged": optional.Flag("Lists only what no Terraform state has a record of. Default `false`."),
+			"host":      tfschema.OptionalText("Lists those of one host only, as the provider names it.", stringvalidator.LengthAtLeast(1), stringvalidator.ConflictsWith(path.MatchRoot("cluster"))),
+			"cluster":   tfschema.OptionalText("Lists those of the hosts of a failover cluster only.", stringvalidator.LengthAtLeast(1)),
+			"unmanaged": tfschema.OptionalFlag("Lists only what no Terraform state has a record of. Default `false`."),
 		},
 	}
 	if l.KindsOf != "" {
-		resp.Schema.Attributes["kind"] = optional.Text(l.KindsOf+": one of `"+strings.Join(l.Kinds, "`, `")+"`.", stringvalidator.OneOf(l.Kinds...))
+		resp.Schema.Attributes["kind"] = tfschema.OptionalText(l.KindsOf+": one of `"+strings.Join(l.Kinds, "`, `")+"`.", stringvalidator.OneOf(l.Kinds...))
 	}
 }
 

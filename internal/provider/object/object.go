@@ -15,7 +15,6 @@ import (
 
 	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
-	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 	"github.com/hashicorp/terraform-plugin-go/tftypes"
@@ -334,15 +333,6 @@ func Identity[T any](ctx context.Context, id *tfsdk.ResourceIdentity, diags *dia
 		return nil
 	}
 	return &out
-}
-
-// Types are the types of attributes.
-func Types(of map[string]schema.Attribute) map[string]attr.Type {
-	out := map[string]attr.Type{}
-	for name, a := range of {
-		out[name] = a.GetType()
-	}
-	return out
 }
 
 // None is an empty list.

@@ -19,11 +19,10 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/computed"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/lifecycle"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/optional"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
 )
 
 // DataSourceType is the data source's name in configurations.
@@ -87,36 +86,36 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 			"and how many clients of MPS they take.",
 		Attributes: map[string]schema.Attribute{
 			"host":                    schema.StringAttribute{MarkdownDescription: "The host, as the provider names it.", Required: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)}},
-			"gpu_id":                  optional.Text("One GPU. Default: every GPU of the host that offers partitions, MIG or vGPUs, or that processes can share.", stringvalidator.LengthAtLeast(1)),
-			"common_partition_counts": computed.ListOf(types.Int64Type, "The counts that all of these GPUs with GPU-P offer."),
-			"common_mig_profiles":     computed.ListOf(types.StringType, "The MIG profiles that all of these GPUs with MIG offer."),
-			"common_vgpu_types":       computed.ListOf(types.StringType, "The vGPU types that all of these GPUs with vGPUs offer."),
-			"gpus": computed.Map("The GPUs, by id.", computed.Attributes{
-				"model":           computed.Text("The model."),
-				"partition_count": computed.Number("The count that the GPU has now; null without GPU-P."),
-				"options": computed.List("The valid counts, ascending.", computed.Attributes{
-					"partition_count":    computed.Number("The count."),
-					"partition_vram_mib": computed.Number("Memory of one partition in MiB."),
-					"estimated":          computed.Flag("Whether the memory is an estimate. Hyper-V reports it for the present count only; for others the same memory is shared evenly."),
+			"gpu_id":                  tfschema.OptionalText("One GPU. Default: every GPU of the host that offers partitions, MIG or vGPUs, or that processes can share.", stringvalidator.LengthAtLeast(1)),
+			"common_partition_counts": tfschema.ComputedListOf(types.Int64Type, "The counts that all of these GPUs with GPU-P offer."),
+			"common_mig_profiles":     tfschema.ComputedListOf(types.StringType, "The MIG profiles that all of these GPUs with MIG offer."),
+			"common_vgpu_types":       tfschema.ComputedListOf(types.StringType, "The vGPU types that all of these GPUs with vGPUs offer."),
+			"gpus": tfschema.ComputedMap("The GPUs, by id.", tfschema.Attributes{
+				"model":           tfschema.ComputedText("The model."),
+				"partition_count": tfschema.ComputedNumber("The count that the GPU has now; null without GPU-P."),
+				"options": tfschema.ComputedList("The valid counts, ascending.", tfschema.Attributes{
+					"partition_count":    tfschema.ComputedNumber("The count."),
+					"partition_vram_mib": tfschema.ComputedNumber("Memory of one partition in MiB."),
+					"estimated":          tfschema.ComputedFlag("Whether the memory is an estimate. Hyper-V reports it for the present count only; for others the same memory is shared evenly."),
 				}),
-				"mig_enabled": computed.Flag("Whether the GPU is in MIG mode; null without MIG."),
-				"mig_profiles": computed.List("The MIG profiles of the GPU, in the driver's order. Some drivers list them only in MIG mode; until then they are those that are documented for the model.", computed.Attributes{
-					"profile":        computed.Text("The profile's name."),
-					"max":            computed.Number("How many instances of the profile an empty GPU takes."),
-					"memory_mib":     computed.Number("Memory of one instance in MiB."),
-					"compute_slices": computed.Number("Compute slices of one instance."),
-					"memory_slices":  computed.Number("Memory slices of one instance."),
-					"starts":         computed.ListOf(types.Int64Type, "The memory slices at which an instance may begin."),
+				"mig_enabled": tfschema.ComputedFlag("Whether the GPU is in MIG mode; null without MIG."),
+				"mig_profiles": tfschema.ComputedList("The MIG profiles of the GPU, in the driver's order. Some drivers list them only in MIG mode; until then they are those that are documented for the model.", tfschema.Attributes{
+					"profile":        tfschema.ComputedText("The profile's name."),
+					"max":            tfschema.ComputedNumber("How many instances of the profile an empty GPU takes."),
+					"memory_mib":     tfschema.ComputedNumber("Memory of one instance in MiB."),
+					"compute_slices": tfschema.ComputedNumber("Compute slices of one instance."),
+					"memory_slices":  tfschema.ComputedNumber("Memory slices of one instance."),
+					"starts":         tfschema.ComputedListOf(types.Int64Type, "The memory slices at which an instance may begin."),
 				}),
-				"vgpu_heterogeneous_supported": computed.Flag("Whether vGPUs of different frame buffer sizes can share the GPU; null without vGPUs."),
-				"vgpu_types": computed.List("The vGPU types of the GPU, in the driver's order.", computed.Attributes{
-					"type":             computed.Text("The type's name."),
-					"frame_buffer_mib": computed.Number("Frame buffer of one vGPU in MiB."),
-					"max":              computed.Number("How many vGPUs of the type an empty GPU takes."),
-					"max_per_vm":       computed.Number("How many of them one VM takes; null when the driver does not say."),
-					"mig_profile":      computed.Text("The GPU instance profile that the type lives in; null for a type that shares the GPU by time slices. `gpu_partition_config` makes the instances of the types that it is given."),
+				"vgpu_heterogeneous_supported": tfschema.ComputedFlag("Whether vGPUs of different frame buffer sizes can share the GPU; null without vGPUs."),
+				"vgpu_types": tfschema.ComputedList("The vGPU types of the GPU, in the driver's order.", tfschema.Attributes{
+					"type":             tfschema.ComputedText("The type's name."),
+					"frame_buffer_mib": tfschema.ComputedNumber("Frame buffer of one vGPU in MiB."),
+					"max":              tfschema.ComputedNumber("How many vGPUs of the type an empty GPU takes."),
+					"max_per_vm":       tfschema.ComputedNumber("How many of them one VM takes; null when the driver does not say."),
+					"mig_profile":      tfschema.ComputedText("The GPU instance profile that the type lives in; null for a type that shares the GPU by time slices. `gpu_partition_config` makes the instances of the types that it is given."),
 				}),
-				"mps_max_clients": computed.Number("How many client processes MPS takes on the GPU, as NVIDIA documents; a GPU instance takes them by its part of the compute slices. Null on a host without `nvidia-cuda-mps-control`."),
+				"mps_max_clients": tfschema.ComputedNumber("How many client processes MPS takes on the GPU, as NVIDIA documents; a GPU instance takes them by its part of the compute slices. Null on a host without `nvidia-cuda-mps-control`."),
 			}),
 		},
 	}

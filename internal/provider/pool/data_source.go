@@ -17,11 +17,10 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/computed"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/lifecycle"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/optional"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
@@ -67,24 +66,24 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 		MarkdownDescription: "A pool of GPUs as the hosts have it now, and what is free in it.",
 		Attributes: map[string]schema.Attribute{
 			"name": schema.StringAttribute{MarkdownDescription: "The pool's name on the hosts.", Required: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)}},
-			"host": optional.Text("A host of the pool; the other nodes of its cluster, and the other hosts of a pool on Linux hosts, are looked at as well. One of `host` and `cluster` is required.",
+			"host": tfschema.OptionalText("A host of the pool; the other nodes of its cluster, and the other hosts of a pool on Linux hosts, are looked at as well. One of `host` and `cluster` is required.",
 				stringvalidator.LengthAtLeast(1)),
-			"cluster": optional.Text("The cluster of the pool.", stringvalidator.LengthAtLeast(1)),
-			"id":      computed.Text("The host or cluster and the name; `gpu_vm_assignment` and `gpu_share` can refer to it."),
-			"gpus": computed.MapOf(types.MapType{ElemType: memberOfPool}, "The GPUs in the pool, by host and GPU id:\n"+
+			"cluster": tfschema.OptionalText("The cluster of the pool.", stringvalidator.LengthAtLeast(1)),
+			"id":      tfschema.ComputedText("The host or cluster and the name; `gpu_vm_assignment` and `gpu_share` can refer to it."),
+			"gpus": tfschema.ComputedMapOf(types.MapType{ElemType: memberOfPool}, "The GPUs in the pool, by host and GPU id:\n"+
 				"  - `model` (String)\n"+
 				"  - `status` (String) Such as `ready_for_dda` or `assigned`.\n"+
 				"  - `vm` (String) The VM that holds it; null for none.\n"+
 				"  - `shares` (List of String) The shares that use it. Linux only.\n"+
 				"  - `free` (Number) The part of it that no share has. Linux only."),
-			"available": computed.MapOf(types.Int64Type, "Number of GPUs that no VM and no share uses, by host."),
-			"quotas": computed.Map("By label, the quota and what the label's shares have of the pool now. Shares without a label are under `\"\"`. Empty on Hyper-V hosts.", computed.Attributes{
-				"gpus":            computed.Decimal("The quota in whole GPUs; null for no limit."),
-				"memory_mib":      computed.Number("The quota of memory in MiB; null for no limit."),
-				"shares":          computed.Number("The quota of shares; null for no limit."),
-				"used_gpus":       computed.Decimal("What the shares count for, in whole GPUs."),
-				"used_memory_mib": computed.Number("The memory that is kept for the shares, in MiB."),
-				"used_shares":     computed.Number("How many shares there are."),
+			"available": tfschema.ComputedMapOf(types.Int64Type, "Number of GPUs that no VM and no share uses, by host."),
+			"quotas": tfschema.ComputedMap("By label, the quota and what the label's shares have of the pool now. Shares without a label are under `\"\"`. Empty on Hyper-V hosts.", tfschema.Attributes{
+				"gpus":            tfschema.ComputedDecimal("The quota in whole GPUs; null for no limit."),
+				"memory_mib":      tfschema.ComputedNumber("The quota of memory in MiB; null for no limit."),
+				"shares":          tfschema.ComputedNumber("The quota of shares; null for no limit."),
+				"used_gpus":       tfschema.ComputedDecimal("What the shares count for, in whole GPUs."),
+				"used_memory_mib": tfschema.ComputedNumber("The memory that is kept for the shares, in MiB."),
+				"used_shares":     tfschema.ComputedNumber("How many shares there are."),
 			}),
 		},
 	}

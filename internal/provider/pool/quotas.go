@@ -17,7 +17,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/optional"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
 )
 
 type quotaModel struct {
@@ -38,9 +38,9 @@ func quotasAttribute() schema.MapNestedAttribute {
 		Optional:   true,
 		Validators: []validator.Map{mapvalidator.SizeAtLeast(1), mapvalidator.KeysAre(stringvalidator.LengthAtLeast(1))},
 		NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-			"gpus":       optional.Decimal("In whole GPUs, such as `1.5`: a share counts for its `fraction`.", float64validator.AtLeast(0)),
-			"memory_mib": optional.Number("The memory that the shares request, in MiB.", int64validator.Between(0, maxMiB)),
-			"shares":     optional.Number("The number of shares.", int64validator.AtLeast(0)),
+			"gpus":       tfschema.OptionalDecimal("In whole GPUs, such as `1.5`: a share counts for its `fraction`.", float64validator.AtLeast(0)),
+			"memory_mib": tfschema.OptionalNumber("The memory that the shares request, in MiB.", int64validator.Between(0, maxMiB)),
+			"shares":     tfschema.OptionalNumber("The number of shares.", int64validator.AtLeast(0)),
 		}},
 	}
 }

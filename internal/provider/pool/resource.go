@@ -29,15 +29,13 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/computed"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/duration"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/lifecycle"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/optional"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
 )
 
 // ResourceType is the resource's name in configurations.
@@ -102,9 +100,9 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 				Required:            true, PlanModifiers: []planmodifier.String{stringplanmodifier.RequiresReplace()},
 				Validators: []validator.String{stringvalidator.LengthBetween(1, 256), stringvalidator.NoneOfCaseInsensitive("primordial")},
 			},
-			"members": optional.MapOf(memberType, "The pool's GPUs, by host. One of `members`, `hosts` and `cluster` is required.", mapvalidator.SizeAtLeast(1), scope.GPUIDValidator()),
-			"hosts":   optional.SetOf(types.StringType, "Hosts, as the provider names them, whose GPUs the `selector` chooses.", scope.HostValidators()...),
-			"cluster": optional.Text("A failover cluster: all of the provider's hosts that are its nodes.", stringvalidator.LengthAtLeast(1)),
+			"members": tfschema.OptionalMapOf(memberType, "The pool's GPUs, by host. One of `members`, `hosts` and `cluster` is required.", mapvalidator.SizeAtLeast(1), scope.GPUIDValidator()),
+			"hosts":   tfschema.OptionalSetOf(types.StringType, "Hosts, as the provider names them, whose GPUs the `selector` chooses.", scope.HostValidators()...),
+			"cluster": tfschema.OptionalText("A failover cluster: all of the provider's hosts that are its nodes.", stringvalidator.LengthAtLeast(1)),
 			"selector": schema.SingleNestedAttribute{
 				MarkdownDescription: "Narrows the GPUs of `hosts` or `cluster`. Without it every known GPU is taken that is not partitioned by a config, not in another pool, " +
 					"not held by a VM, and not the host's own display; on Linux hosts every NVIDIA GPU that works and is not in another pool.",
@@ -113,11 +111,11 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 			},
 			"dismount": scope.Dismount(" Only for pools on Hyper-V hosts."),
 			"quotas":   quotasAttribute(),
-			"on_destroy": optional.Text("What becomes of a GPU that leaves the pool: `keep` (the default) leaves it dismounted, `mount_back` mounts it on its host, whoever dismounted it. "+
+			"on_destroy": tfschema.OptionalText("What becomes of a GPU that leaves the pool: `keep` (the default) leaves it dismounted, `mount_back` mounts it on its host, whoever dismounted it. "+
 				"A destroy deletes the pool in either case, by the value of the last apply, and fails while VMs or shares use the pool. Linux hosts support `keep` only.",
 				stringvalidator.OneOf(onDestroyKeep, onDestroyMountBack)),
-			"timeouts": duration.Timeouts(ctx, timeoutText),
-			"gpus": computed.MapOf(gpusOfHostType, "The GPUs in the pool, by host and GPU id:\n"+
+			"timeouts": tfschema.Timeouts(ctx, timeoutText),
+			"gpus": tfschema.ComputedMapOf(gpusOfHostType, "The GPUs in the pool, by host and GPU id:\n"+
 				"  - `model` (String)\n"+
 				"  - `address` (String) PCI address. Linux only.\n"+
 				"  - `vram_mib` (Number) Memory, in MiB."),

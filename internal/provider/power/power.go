@@ -15,10 +15,8 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/computed"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/duration"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/optional"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
 )
 
 // Texts for registry pages.
@@ -51,13 +49,13 @@ type model struct {
 
 // Attribute is the policy of a resource, or the defaults for it in the provider's block; more says which.
 func Attribute(more string) schema.SingleNestedAttribute {
-	return optional.Object(powerText+" "+more, optional.Attributes{
-		"allow_shutdown":   optional.Flag(allowShutdownText),
-		"force_shutdown":   optional.Flag(forceShutdownText),
-		"allow_turn_off":   optional.Flag(allowTurnOffText),
-		"start_after":      optional.Text(startAfterText, oneOf(ifWasRunning, never)...),
-		"shutdown_timeout": optional.Text(shutdownTimeoutText, duration.Positive),
-		"when":             optional.Text(whenText, oneOf(now, nextOff)...),
+	return tfschema.OptionalObject(powerText+" "+more, tfschema.Attributes{
+		"allow_shutdown":   tfschema.OptionalFlag(allowShutdownText),
+		"force_shutdown":   tfschema.OptionalFlag(forceShutdownText),
+		"allow_turn_off":   tfschema.OptionalFlag(allowTurnOffText),
+		"start_after":      tfschema.OptionalText(startAfterText, oneOf(ifWasRunning, never)...),
+		"shutdown_timeout": tfschema.OptionalText(shutdownTimeoutText, tfschema.PositiveDuration),
+		"when":             tfschema.OptionalText(whenText, oneOf(now, nextOff)...),
 	})
 }
 
@@ -115,18 +113,18 @@ func Encode(ctx context.Context, p, defaults gpu.Power, diags *diag.Diagnostics)
 	return object.NestedOf(ctx, attributeTypes, m, diags)
 }
 
-var attributeTypes = object.Types(Attribute("").Attributes)
+var attributeTypes = tfschema.TypesOf(Attribute("").Attributes)
 
 // AppliedAttribute shows the whole policy that an assignment's claim on the host has.
 func AppliedAttribute() schema.SingleNestedAttribute {
-	return computed.Object("The policy in force: `power` with the provider's `power` filled in, as it is on record at the VM's host. Null where `power` itself says all of it; in it, what is at its default is null. "+
-		"A change of either is an update of this resource that writes the record and leaves the VM alone.", computed.Attributes{
-		"allow_shutdown":   computed.Flag("Whether the guest may be asked to shut down."),
-		"force_shutdown":   computed.Flag("`true` if a guest that is locked or in use is shut down as well, else null."),
-		"allow_turn_off":   computed.Flag("`true` if the power may be cut, else null."),
-		"start_after":      computed.Text("`never`, or null for `if_was_running`."),
-		"shutdown_timeout": computed.Text("How long the guest has before its power may be cut; null where it may not."),
-		"when":             computed.Text("`next_off`, or null for `now`."),
+	return tfschema.ComputedObject("The policy in force: `power` with the provider's `power` filled in, as it is on record at the VM's host. Null where `power` itself says all of it; in it, what is at its default is null. "+
+		"A change of either is an update of this resource that writes the record and leaves the VM alone.", tfschema.Attributes{
+		"allow_shutdown":   tfschema.ComputedFlag("Whether the guest may be asked to shut down."),
+		"force_shutdown":   tfschema.ComputedFlag("`true` if a guest that is locked or in use is shut down as well, else null."),
+		"allow_turn_off":   tfschema.ComputedFlag("`true` if the power may be cut, else null."),
+		"start_after":      tfschema.ComputedText("`never`, or null for `if_was_running`."),
+		"shutdown_timeout": tfschema.ComputedText("How long the guest has before its power may be cut; null where it may not."),
+		"when":             tfschema.ComputedText("`next_off`, or null for `now`."),
 	})
 }
 

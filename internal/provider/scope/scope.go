@@ -20,7 +20,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/optional"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
@@ -35,7 +35,7 @@ func GPUIDValidator() validator.Map {
 }
 
 // SelectorType is the type of the selector attribute.
-var SelectorType = object.Types(SelectorAttributes())
+var SelectorType = tfschema.TypesOf(SelectorAttributes())
 
 // What the parts of the selector are, for registry pages.
 const (
@@ -47,8 +47,8 @@ const (
 // SelectorAttributes are the attributes inside selector, for a resource.
 func SelectorAttributes() map[string]schema.Attribute {
 	return map[string]schema.Attribute{
-		"models":  optional.SetOf(types.StringType, ModelsText, HostValidators()...),
-		"gpu_ids": optional.MapOf(types.SetType{ElemType: types.StringType}, GPUIDsText, mapvalidator.SizeAtLeast(1), GPUIDValidator()),
+		"models":  tfschema.OptionalSetOf(types.StringType, ModelsText, HostValidators()...),
+		"gpu_ids": tfschema.OptionalMapOf(types.SetType{ElemType: types.StringType}, GPUIDsText, mapvalidator.SizeAtLeast(1), GPUIDValidator()),
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/power"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/valid"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
@@ -119,7 +119,7 @@ func (m *model) settings(s gpu.VMSettings) {
 }
 
 // unitsValidator accepts whole numbers from 0 to 2^64-1.
-type unitsValidator struct{ valid.Must }
+type unitsValidator struct{ tfschema.Must }
 
 func (u unitsValidator) ValidateNumber(_ context.Context, req validator.NumberRequest, resp *validator.NumberResponse) {
 	if req.ConfigValue.IsNull() || req.ConfigValue.IsUnknown() {

@@ -18,6 +18,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/power"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
 )
 
 type model struct {
@@ -80,7 +81,7 @@ type deviceModel struct {
 }
 
 var (
-	partitionType = object.Types(partitionAttributes())
+	partitionType = tfschema.TypesOf(partitionAttributes())
 	poolType      = map[string]attr.Type{"id": types.StringType, "count": types.Int64Type}
 	deviceType    = map[string]attr.Type{"host": types.StringType, "gpu_ids": types.SetType{ElemType: types.StringType}, "dismount": types.ObjectType{AttrTypes: scope.DismountType}}
 )
