@@ -21,7 +21,6 @@ import (
 	"github.com/hashicorp/terraform-plugin-go/tftypes"
 	"github.com/hashicorp/terraform-plugin-log/tflog"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 )
 
@@ -220,8 +219,13 @@ func (o opened) identify() *tfsdk.ResourceIdentity {
 
 // private is where a resource keeps what Terraform does not see. Its type has no name outside of the framework.
 type private interface {
-	instance.Getter
-	instance.Setter
+	GetKey(ctx context.Context, key string) ([]byte, diag.Diagnostics)
+	SetKey(ctx context.Context, key string, value []byte) diag.Diagnostics
+}
+
+// writesPrivate is a resource that writes something there. The framework does not list what it is.
+type writesPrivate interface {
+	PrivateKeys() []string
 }
 
 // fresh is a new one, whose type the framework's own requests tell.
@@ -250,9 +254,9 @@ func (o opened) close(ctx context.Context, was *tfprotov6.DynamicValue, state tf
 		return nil, nil, nil, nil, err
 	}
 	kept := map[string][]byte{}
-	keys := slices.Clone(instance.Keys)
-	for key := range o.private {
-		keys = append(keys, key)
+	keys := slices.Collect(maps.Keys(o.private))
+	if r, ok := o.ResourceWithModifyPlan.(writesPrivate); ok {
+		keys = append(keys, r.PrivateKeys()...)
 	}
 	for _, key := range keys {
 		if value, _ := p.GetKey(ctx, key); len(value) > 0 {

@@ -21,8 +21,6 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
@@ -134,7 +132,7 @@ type Call[M any] struct {
 	fleet.Request
 	Plan, State *M // the former is nil in a destroy, the latter in a create
 	Config      tfsdk.Config
-	Private     instance.Getter
+	Private     PrivateGetter
 	Doing       string // for errors: "create the pool"
 	Err         error  // how the change failed; nil if it did not
 	Diags       *diag.Diagnostics
@@ -164,37 +162,42 @@ func (s *Shell[M]) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	p.propose(ctx)
 	if p.State != nil {
 		p.Prior = s.Of.Prior(ctx, p.State, &resp.Diagnostics)
-		p.Differs = drift.Decode(ctx, *s.Of.Drift(p.State), &resp.Diagnostics)
+		p.Differs = report.DecodeDrift(ctx, *s.Of.Drift(p.State), &resp.Diagnostics)
 	}
 	if resp.Diagnostics.HasError() {
 		return
 	}
-	p.Inst = s.Fleet.Ledger.Instance(instance.Ledger(ctx, req.Private))
+	p.Inst = s.Fleet.Ledger.Instance(ledgerInstance(ctx, req.Private))
 	if p.Plan == nil {
-		resp.Diagnostics.Append(instance.SetDeclaredPower(ctx, resp.Private, nil)...)
+		resp.Diagnostics.Append(SetDeclaredPower(ctx, resp.Private, nil)...)
 		s.PlanDestroy(ctx, p, p.Prior)
 		return
 	}
-	resp.Diagnostics.Append(instance.SetLedger(ctx, resp.Private, p.Inst)...)
+	resp.Diagnostics.Append(setLedgerInstance(ctx, resp.Private, p.Inst)...)
 	if !s.Of.Plan(ctx, p) {
 		return
 	}
 	differs := *s.Of.Drift(p.State) // stays: planned once more, as if nothing differed
-	*s.Of.Drift(p.State) = object.None(drift.Type)
+	*s.Of.Drift(p.State) = report.NoDrift()
 	resp.Plan, resp.RequiresReplace, p.Differs = req.Plan, nil, nil
 	p.propose(ctx)
 	s.Of.Plan(ctx, p)
 	resp.Diagnostics.Append(resp.Plan.SetAttribute(ctx, path.Root("drift"), differs)...)
 }
 
-// PlanDestroy proves that an object, if there is one, can be taken from its hosts, and says what that does. It
-// returns the hosts as they are then, and whether they would do it.
+// PlanDestroy proves that an object, if there is one, can be taken from its hosts, for good or for a replacement. It says what that
+// does, and keeps for the apply whom it disturbs. It returns the hosts as they are then, and whether they would do it.
 func (s *Shell[M]) PlanDestroy(ctx context.Context, p *Planning[M], prior gpu.Want) (after fleet.View, ends bool) {
 	if prior.Empty() || s.Fleet.Unknown() {
 		return fleet.View{}, true
 	}
-	ch := change.Change{Subject: s.Of.Label(prior), Prior: prior}
-	return report.Destroy(ctx, s.Fleet, s.Of.At, s.Of.Around(ctx, p, prior), p.Req, p.Resp, ch)
+	ch := change.Change{Subject: s.Of.Label(prior), Prior: prior, Token: Token(ctx, p.Req.Private)}
+	ch.Adopt = ch.Token == ""
+	planned := s.Fleet.PlanDestroy(ctx, s.Of.Around(ctx, p, prior), ch, p.Req.Plan.Raw.IsNull())
+	report.Findings(&p.Resp.Diagnostics, ch.Subject, planned.Findings)
+	p.Resp.Diagnostics.Append(setApproved(ctx, p.Resp.Private, planned.Approved)...)
+	report.Disturbs(&p.Resp.Diagnostics, s.Fleet, s.Of.At, ch, planned.Forecasts)
+	return planned.After()
 }
 
 // Record puts a plan into the ledger, and reports what the rules find, what the hosts have
@@ -220,7 +223,7 @@ func (s *Shell[M]) Record(ctx context.Context, p *Planning[M], v fleet.View, ch 
 // Create implements resource.Resource.
 func (s *Shell[M]) Create(ctx context.Context, req resource.CreateRequest, resp *resource.CreateResponse) {
 	c := s.call(ctx, s.Of.Creating, &resp.Diagnostics)
-	c.Plan, c.Config, c.Token = object.Get[M](ctx, req.Plan, c.Diags), req.Config, instance.NewToken()
+	c.Plan, c.Config, c.Token = object.Get[M](ctx, req.Plan, c.Diags), req.Config, newToken()
 	if c.Diags.HasError() {
 		return
 	}
@@ -239,12 +242,12 @@ func (s *Shell[M]) Update(ctx context.Context, req resource.UpdateRequest, resp 
 	}
 	c.limit(s.Of.Timeouts(c.Plan).Update(ctx, s.Of.Limit))
 	c.Prior = s.Of.Prior(ctx, c.State, c.Diags)
-	c.Token = instance.Token(ctx, req.Private)
+	c.Token = Token(ctx, req.Private)
 	switch {
 	case s.Of.Touches(c):
-		c.Approved = instance.Seen(ctx, req.Private)
+		c.Approved = Seen(ctx, req.Private)
 		if c.Adopt = c.Token == ""; c.Adopt {
-			c.Token = instance.NewToken()
+			c.Token = newToken()
 		}
 		if !s.apply(ctx, c) {
 			return // the framework keeps the prior state, which is what is there
@@ -262,14 +265,14 @@ func (s *Shell[M]) apply(ctx context.Context, c *Call[M]) bool {
 		return false
 	}
 	if !c.Diags.HasError() {
-		*s.Of.Drift(c.Plan) = object.None(drift.Type) // as it was planned: what differs by now, the next Read says
+		*s.Of.Drift(c.Plan) = report.NoDrift() // as it was planned: what differs by now, the next Read says
 	}
 	return true
 }
 
 // keep writes what an apply leaves.
-func (s *Shell[M]) keep(ctx context.Context, c *Call[M], private instance.Setter, state *tfsdk.State, known, next *tfsdk.ResourceIdentity) {
-	c.Diags.Append(instance.SetToken(ctx, private, c.Token)...)
+func (s *Shell[M]) keep(ctx context.Context, c *Call[M], private PrivateSetter, state *tfsdk.State, known, next *tfsdk.ResourceIdentity) {
+	c.Diags.Append(setToken(ctx, private, c.Token)...)
 	object.Set(ctx, &state.Raw, nil, c.Plan, c.Diags)
 	c.Diags.Append(s.Of.Identify(ctx, known, next, c.Plan)...)
 }
@@ -288,7 +291,7 @@ func (s *Shell[M]) Read(ctx context.Context, req resource.ReadRequest, resp *res
 	if resp.Diagnostics.HasError() || s.Fleet.Unknown() {
 		return
 	}
-	token := instance.Token(ctx, req.Private)
+	token := Token(ctx, req.Private)
 	s.Fleet.Ledger.Met(token)
 	was := *state
 	claim, records, ok := s.Of.Read(ctx, state, req, resp)
@@ -296,9 +299,9 @@ func (s *Shell[M]) Read(ctx context.Context, req resource.ReadRequest, resp *res
 		return
 	}
 	list := s.Of.Drift(state)
-	*list = drift.Records(ctx, token, s.Fleet.Owner(), records, *list, &resp.Diagnostics)
+	*list = report.AddLostRecords(ctx, token, s.Fleet.Owner(), records, *list, &resp.Diagnostics)
 	if token == "" && claim != nil && claim.Owner == s.Fleet.Owner() {
-		resp.Diagnostics.Append(instance.SetToken(ctx, resp.Private, claim.Token)...)
+		resp.Diagnostics.Append(setToken(ctx, resp.Private, claim.Token)...)
 	}
 	object.Set(ctx, &resp.State.Raw, &was, state, &resp.Diagnostics)
 	resp.Diagnostics.Append(s.Of.Identify(ctx, req.Identity, resp.Identity, state)...)
@@ -312,7 +315,7 @@ func (s *Shell[M]) Delete(ctx context.Context, req resource.DeleteRequest, resp 
 		return
 	}
 	c.limit(s.Of.Timeouts(c.State).Delete(ctx, s.Of.Limit))
-	c.Token, c.Approved = instance.Token(ctx, req.Private), instance.Approved(ctx, req.Private)
+	c.Token, c.Approved = Token(ctx, req.Private), approved(ctx, req.Private)
 	c.Adopt = c.Token == ""
 	c.Prior = s.Of.Prior(ctx, c.State, c.Diags)
 	c.Subject = s.Of.Label(c.Prior)

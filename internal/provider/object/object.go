@@ -334,6 +334,3 @@ func Identity[T any](ctx context.Context, id *tfsdk.ResourceIdentity, diags *dia
 	}
 	return &out
 }
-
-// None is an empty list.
-func None(of attr.Type) types.List { return types.ListValueMust(of, []attr.Value{}) }

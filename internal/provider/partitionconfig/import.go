@@ -16,7 +16,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/lifecycle"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
@@ -89,7 +89,7 @@ func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequ
 		resp.Diagnostics.AddError("Invalid import id", fmt.Sprintf("Found: %s.\n%s", words.Capital(found), importForm))
 		return
 	}
-	resp.Diagnostics.Append(instance.SetImportedKind(ctx, resp.Private, at.kind)...)
+	resp.Diagnostics.Append(lifecycle.SetImportedKind(ctx, resp.Private, at.kind)...)
 	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("hosts"), at.hosts)...)
 	if at.name != "" {
 		resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("name"), at.name)...)

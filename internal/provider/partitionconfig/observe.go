@@ -14,15 +14,15 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 )
 
 // observe writes what the hosts have into the computed attributes. Hosts that did
 // not answer keep what the model had, and so do hosts that the config has left
 // without being told.
 func (m *model) observe(ctx context.Context, c gpu.PartitionConfig, hosts []string, v fleet.View, diags *diag.Diagnostics) {
-	before, daemonsBefore, earlier := m.gpus(diags), m.daemons(ctx, diags), mended(drift.Decode(ctx, m.Drift, diags))
+	before, daemonsBefore, earlier := m.gpus(diags), m.daemons(ctx, diags), mended(report.DecodeDrift(ctx, m.Drift, diags))
 	all, daemons := map[string]map[string]gpuModel{}, map[string][]daemonModel{}
 	var differs []change.Difference
 	for _, name := range hosts {
@@ -75,7 +75,7 @@ func (m *model) observe(ctx context.Context, c gpu.PartitionConfig, hosts []stri
 	m.GPUs = object.MapOf(ctx, gpusOfHostType, all, diags)
 	m.setDaemons(ctx, c, daemons, diags)
 	m.Isolation = types.StringValue(string(observedIsolation(c, hosts, v)))
-	m.Drift = drift.Encode(ctx, differs, diags)
+	m.Drift = report.EncodeDrift(ctx, differs, diags)
 }
 
 // begun adds the hosts to which a run that ended early has given the config.
@@ -108,7 +108,7 @@ func (m *model) keepObserved(state *model) {
 // the apply.
 func (m *model) forgetObserved(want gpu.PartitionConfig, known bool) {
 	m.GPUs, m.Daemons = types.MapUnknown(gpusOfHostType), types.MapUnknown(daemonsOfHostType)
-	m.Drift = object.None(drift.Type)
+	m.Drift = report.NoDrift()
 	m.PartitionVRAMMiB, m.Isolation = types.Int64Unknown(), m.plannedIsolation()
 	if known && want.Kind != gpu.KindGPUP {
 		m.PartitionVRAMMiB = types.Int64Null()
@@ -123,9 +123,9 @@ func (m *model) forgetObserved(want gpu.PartitionConfig, known bool) {
 func observeHost(ctx context.Context, c gpu.PartitionConfig, name string, h *gpu.Host, before map[string]gpuModel, earlier []change.Difference, diags *diag.Diagnostics) (gpus map[string]gpuModel, differs []change.Difference) {
 	gpus = map[string]gpuModel{}
 	claim, _ := h.Claim(gpu.ClaimConfig, c.ID)
-	var listed []drift.GPU
+	var listed []report.ListedGPU
 	for _, id := range slices.Sorted(maps.Keys(before)) {
-		listed = append(listed, drift.GPU{ID: id, Model: before[id].Model.ValueString(), Address: before[id].Address.ValueString()})
+		listed = append(listed, report.ListedGPU{ID: id, Model: before[id].Model.ValueString(), Address: before[id].Address.ValueString()})
 	}
 	for _, id := range fleet.SelectKind(c.Kind, name, h, c.Scope.Selector, own(c.ID, "")) {
 		g, ok := h.GPU(id)
@@ -140,13 +140,13 @@ func observeHost(ctx context.Context, c gpu.PartitionConfig, name string, h *gpu
 		}
 		if claim == nil || claim.Covers(id) {
 			gpus[id] = describe(ctx, c, h, g, diags)
-			if d := drift.Replaced(name, h, g, listed, earlier, ""); d != nil {
+			if d := report.ReplacedGPU(name, h, g, listed, earlier, ""); d != nil {
 				differs = append(differs, *d)
 			}
 			continue
 		}
 		// It joins with the next apply, and until then the rules see it as new.
-		differs = append(differs, *cmp.Or(drift.Replaced(name, h, g, listed, earlier, "the config"),
+		differs = append(differs, *cmp.Or(report.ReplacedGPU(name, h, g, listed, earlier, "the config"),
 			&change.Difference{Object: "GPU " + id, Cause: change.CauseGPUAdded, Found: "is not in the config yet"}))
 	}
 	ids := slices.Collect(maps.Keys(gpus))

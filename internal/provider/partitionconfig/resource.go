@@ -20,7 +20,6 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/lifecycle"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
@@ -121,7 +120,7 @@ func (r *Resource) plan(ctx context.Context, p *lifecycle.Planning[model]) (stay
 	}
 
 	ch := change.Change{
-		Subject: label(want.ID), Token: instance.Token(ctx, p.Req.Private), Approved: instance.Seen(ctx, p.Req.Private),
+		Subject: label(want.ID), Token: lifecycle.Token(ctx, p.Req.Private), Approved: lifecycle.Seen(ctx, p.Req.Private),
 		Prior: p.Prior, Want: gpu.Want{Config: &want}, Unchanged: unchanged,
 	}
 	ch.Adopt = state != nil && ch.Token == ""
@@ -222,8 +221,8 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 // read completes an import, and writes what the hosts have.
 func (r *Resource) read(ctx context.Context, state *model, req resource.ReadRequest, resp *resource.ReadResponse) (*gpu.Claim, map[string]*gpu.Claim, bool) {
 	if state.kind() == "" {
-		r.readImported(ctx, state, gpu.Kind(instance.ImportedKind(ctx, req.Private)), &resp.Diagnostics)
-		resp.Diagnostics.Append(instance.SetImportedKind(ctx, resp.Private, "")...)
+		r.readImported(ctx, state, gpu.Kind(lifecycle.ImportedKind(ctx, req.Private)), &resp.Diagnostics)
+		resp.Diagnostics.Append(lifecycle.SetImportedKind(ctx, resp.Private, "")...)
 		if resp.Diagnostics.HasError() {
 			return nil, nil, false
 		}
@@ -233,8 +232,8 @@ func (r *Resource) read(ctx context.Context, state *model, req resource.ReadRequ
 	if !report.Unreachable(&resp.Diagnostics, r.Fleet, label(c.ID), view, state.held(&resp.Diagnostics)...) {
 		return nil, nil, false
 	}
-	view = state.begun(ctx, r.Fleet, instance.Token(ctx, req.Private), c, view, &resp.Diagnostics)
-	resp.Diagnostics.Append(instance.SetSeen(ctx, resp.Private, view.Disturbable(hosts))...)
+	view = state.begun(ctx, r.Fleet, lifecycle.Token(ctx, req.Private), c, view, &resp.Diagnostics)
+	resp.Diagnostics.Append(lifecycle.SetSeen(ctx, resp.Private, view.Disturbable(hosts))...)
 	state.warnLost(c, view, &resp.Diagnostics)
 	state.observe(ctx, c, hosts, view, &resp.Diagnostics)
 	claim, _ := claimOf(view, c.ID, r.Fleet.Owner())

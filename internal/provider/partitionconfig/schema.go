@@ -19,7 +19,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
@@ -94,7 +94,7 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 				"`hardware`: GPU-P and MIG. A partition is an SR-IOV function, and a MIG instance a set of compute and memory slices, with memory of its own.",
 				"`memory`: vGPUs, which have their own frame buffer and share the rest in turns (MIG-backed ones only with those in the same GPU instance); and MPS, whose clients have their own address spaces, but a fault of one can terminate the others.",
 				"`none`: time-slicing, and MPS before compute capability 7.0.")),
-			"drift": drift.Attribute("Where the hosts differ"),
+			"drift": report.DriftAttribute("Where the hosts differ"),
 		},
 	}
 	for _, k := range layoutKinds {

@@ -15,8 +15,8 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
 )
 
@@ -122,7 +122,7 @@ func choose(c *gpu.PoolConfig, hosts []string, v fleet.View) {
 
 // observe writes what the hosts have into the computed attributes.
 func (m *model) observe(ctx context.Context, c gpu.PoolConfig, hosts []string, v fleet.View, diags *diag.Diagnostics) {
-	before, earlier := m.gpus(ctx, diags), drift.Decode(ctx, m.Drift, diags)
+	before, earlier := m.gpus(ctx, diags), report.DecodeDrift(ctx, m.Drift, diags)
 	all := map[string]map[string]gpuModel{}
 	var differs []change.Difference
 	differ := func(what, found, declared string, cause change.Cause) {
@@ -156,7 +156,7 @@ func (m *model) observe(ctx context.Context, c gpu.PoolConfig, hosts []string, v
 			}
 			var replaced *change.Difference
 			if there {
-				replaced = drift.Replaced(name, h, g, was, earlier, pool)
+				replaced = report.ReplacedGPU(name, h, g, was, earlier, pool)
 			}
 			switch {
 			case replaced != nil:
@@ -196,14 +196,14 @@ func (m *model) observe(ctx context.Context, c gpu.PoolConfig, hosts []string, v
 		}
 	}
 	m.GPUs = object.MapOf(ctx, gpusOfHostType, all, diags)
-	m.Drift = drift.Encode(ctx, differs, diags)
+	m.Drift = report.EncodeDrift(ctx, differs, diags)
 }
 
 // listed are the GPUs of a host as the state has them.
-func listed(before map[string]gpuModel) []drift.GPU {
-	var out []drift.GPU
+func listed(before map[string]gpuModel) []report.ListedGPU {
+	var out []report.ListedGPU
 	for _, id := range slices.Sorted(maps.Keys(before)) {
-		out = append(out, drift.GPU{ID: id, Model: before[id].Model.ValueString(), Address: before[id].Address.ValueString()})
+		out = append(out, report.ListedGPU{ID: id, Model: before[id].Model.ValueString(), Address: before[id].Address.ValueString()})
 	}
 	return out
 }

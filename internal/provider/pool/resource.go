@@ -29,10 +29,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/lifecycle"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
@@ -119,7 +116,7 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 				"  - `model` (String)\n"+
 				"  - `address` (String) PCI address. Linux only.\n"+
 				"  - `vram_mib` (Number) Memory, in MiB."),
-			"drift": drift.Attribute("Where the hosts differ"),
+			"drift": report.DriftAttribute("Where the hosts differ"),
 		},
 	}
 }
@@ -154,7 +151,7 @@ func (r *Resource) plan(ctx context.Context, p *lifecycle.Planning[model]) (stay
 	if unchanged {
 		plan.GPUs, plan.Drift = state.GPUs, state.Drift
 	} else {
-		plan.GPUs, plan.Drift = types.MapUnknown(gpusOfHostType), object.None(drift.Type)
+		plan.GPUs, plan.Drift = types.MapUnknown(gpusOfHostType), report.NoDrift()
 	}
 	p.Show(ctx)
 	if resp.Diagnostics.HasError() {
@@ -168,7 +165,7 @@ func (r *Resource) plan(ctx context.Context, p *lifecycle.Planning[model]) (stay
 		return false
 	}
 
-	ch := change.Change{Subject: label(want.ID), Token: instance.Token(ctx, p.Req.Private), Prior: p.Prior, Want: gpu.Want{Pool: &want}, Unchanged: unchanged}
+	ch := change.Change{Subject: label(want.ID), Token: lifecycle.Token(ctx, p.Req.Private), Prior: p.Prior, Want: gpu.Want{Pool: &want}, Unchanged: unchanged}
 	ch.Adopt = state != nil && ch.Token == ""
 	var view fleet.View
 	if unchanged {
@@ -262,7 +259,7 @@ func (r *Resource) read(ctx context.Context, state *model, req resource.ReadRequ
 		return nil, nil, false
 	}
 	choose(&c, hosts, view) // and to be on no host to which a run that ended early has given it
-	more, view := r.Fleet.Begun(ctx, view, gpu.ClaimPool, c.Name, instance.Token(ctx, req.Private))
+	more, view := r.Fleet.Begun(ctx, view, gpu.ClaimPool, c.Name, lifecycle.Token(ctx, req.Private))
 	state.observe(ctx, c, slices.Concat(hosts, more), view, &resp.Diagnostics)
 	records = map[string]*gpu.Claim{}
 	for _, n := range hosts {

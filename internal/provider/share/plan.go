@@ -12,8 +12,6 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/layout"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/lifecycle"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
@@ -54,7 +52,7 @@ func (r *Resource) plan(ctx context.Context, p *lifecycle.Planning[model]) bool 
 		return false
 	}
 
-	ch := change.Change{Subject: label(want), Token: instance.Token(ctx, p.Req.Private), Prior: p.Prior, Want: gpu.Want{Share: &want}, Unchanged: unchanged, Replaces: state != nil && !stays}
+	ch := change.Change{Subject: label(want), Token: lifecycle.Token(ctx, p.Req.Private), Prior: p.Prior, Want: gpu.Want{Share: &want}, Unchanged: unchanged, Replaces: state != nil && !stays}
 	view := r.Fleet.Seen() // a plan that changes nothing asks nobody
 	if !unchanged {
 		v, ok := r.look(ctx, want, &resp.Diagnostics)
@@ -161,7 +159,7 @@ func (m *model) foresee(config, state *model, stays, unchanged, drifted bool) {
 	m.Host, m.GPUIDs = types.StringUnknown(), types.SetUnknown(types.StringType)
 	m.Devices, m.Mode, m.Isolation = types.ListUnknown(deviceType), types.StringUnknown(), types.StringUnknown()
 	m.Environment, m.Enforcement = types.MapUnknown(types.StringType), types.StringUnknown()
-	m.Fraction, m.Drift = types.Float64Unknown(), object.None(drift.Type)
+	m.Fraction, m.Drift = types.Float64Unknown(), report.NoDrift()
 	if stays {
 		m.Host, m.GPUIDs = state.Host, state.GPUIDs
 		if !drifted {

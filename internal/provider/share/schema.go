@@ -16,8 +16,8 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/layout"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
 )
@@ -101,7 +101,7 @@ func attributes(ctx context.Context) map[string]schema.Attribute {
 		"isolation":   tfschema.ComputedText("What keeps the share apart from others on the same device: `hardware`, `memory` (address spaces of its own, but a fault of one process can end the others), or `none`."),
 		"enforcement": tfschema.ComputedText("What holds the share to its part: `hardware`, `per_container`, `per_process` (two processes may take it twice), `advisory` (a program may lift it), or `none`."),
 		"fraction":    tfschema.ComputedDecimal("The part of a GPU that the share counts for, summed over its devices."),
-		"drift":       drift.Attribute("Where the host differs"),
+		"drift":       report.DriftAttribute("Where the host differs"),
 	}
 }
 

@@ -14,9 +14,9 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/power"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
 )
@@ -188,5 +188,5 @@ func (m *model) observe(ctx context.Context, v fleet.View, at fleet.FoundVM, a g
 	}
 	slices.Sort(ids)
 	m.GPUIDs = object.SetOf(ctx, types.StringType, slices.Compact(ids), diags)
-	m.Drift = drift.Encode(ctx, change.AssignmentDifferences(h, vm, &a, claim), diags)
+	m.Drift = report.EncodeDrift(ctx, change.AssignmentDifferences(h, vm, &a, claim), diags)
 }

@@ -11,8 +11,6 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/lifecycle"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/power"
@@ -29,7 +27,7 @@ func (r *Resource) plan(ctx context.Context, p *lifecycle.Planning[model]) (stay
 		want = plan.declared(ctx, r.Fleet.Power(), &resp.Diagnostics)
 	}
 	policy := r.policy(plan, &resp.Diagnostics)
-	resp.Diagnostics.Append(instance.SetDeclaredPower(ctx, resp.Private, &policy.Power)...)
+	resp.Diagnostics.Append(lifecycle.SetDeclaredPower(ctx, resp.Private, &policy.Power)...)
 	if prior != nil {
 		r.declare(p.Inst, policy, prior.VMID, prior.Host, r.Fleet.Seen(), &resp.Diagnostics)
 	}
@@ -44,7 +42,7 @@ func (r *Resource) plan(ctx context.Context, p *lifecycle.Planning[model]) (stay
 		plan.keep(state)
 	case known && sameVM && !due && len(p.Differs) == 0 && !r.configChanges(want) && change.OnlyLiveSettings(*prior, want):
 		plan.keep(state) // nothing that the VM holds can change
-		plan.Drift = object.None(drift.Type)
+		plan.Drift = report.NoDrift()
 	default:
 		plan.forget(want, known, r.Fleet.PowerUnknown())
 	}
@@ -60,7 +58,7 @@ func (r *Resource) plan(ctx context.Context, p *lifecycle.Planning[model]) (stay
 		return false
 	}
 
-	ch := change.Change{Subject: label(want.VM), Token: instance.Token(ctx, p.Req.Private), Prior: p.Prior, Want: gpu.Want{Assignment: &want}, Unchanged: unchanged}
+	ch := change.Change{Subject: label(want.VM), Token: lifecycle.Token(ctx, p.Req.Private), Prior: p.Prior, Want: gpu.Want{Assignment: &want}, Unchanged: unchanged}
 	ch.Adopt = state != nil && ch.Token == ""
 	if unchanged {
 		p.Show(ctx)
@@ -84,7 +82,7 @@ func (r *Resource) plan(ctx context.Context, p *lifecycle.Planning[model]) (stay
 	case state == nil:
 		r.declare(p.Inst, policy, at.VM.ID, at.Host, view, &resp.Diagnostics)
 	case gpu.SameID(at.VM.ID, state.VMID.ValueString()):
-		ch.Approved = instance.Seen(ctx, p.Req.Private)
+		ch.Approved = lifecycle.Seen(ctx, p.Req.Private)
 	default:
 		resp.RequiresReplace = append(resp.RequiresReplace, path.Root("vm"))
 		plan.VMID = types.StringUnknown()
@@ -159,7 +157,7 @@ func (m *model) keep(state *model) {
 // planned.
 func (m *model) forget(want gpu.Assignment, known, powerUnknown bool) {
 	m.OwnerHost, m.GPUIDs, m.PartitionID = types.StringUnknown(), types.SetUnknown(types.StringType), types.Int64Unknown()
-	m.PartitionVRAMMiB, m.Pending, m.Drift = types.Int64Unknown(), types.BoolUnknown(), object.None(drift.Type)
+	m.PartitionVRAMMiB, m.Pending, m.Drift = types.Int64Unknown(), types.BoolUnknown(), report.NoDrift()
 	if known && want.Partition == nil {
 		m.PartitionID, m.PartitionVRAMMiB = types.Int64Null(), types.Int64Null()
 	}

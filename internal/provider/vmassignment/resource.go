@@ -18,7 +18,6 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/lifecycle"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/power"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
@@ -178,9 +177,9 @@ func (r *Resource) read(ctx context.Context, state *model, req resource.ReadRequ
 	state.observe(ctx, view, at, a, &resp.Diagnostics)
 	seen := change.Approved{Keys: []string{}}
 	seen.Approve(change.Stoppable(view.Hosts[at.Host], at.VM)...)
-	resp.Diagnostics.Append(instance.SetSeen(ctx, resp.Private, seen)...)
+	resp.Diagnostics.Append(lifecycle.SetSeen(ctx, resp.Private, seen)...)
 	c, claimed := fleet.RecordOf(view, at)
-	if claimed && c.Want.Assignment != nil && c.Owner == r.Fleet.Owner() && (c.Token == instance.Token(ctx, req.Private) || imported) {
+	if claimed && c.Want.Assignment != nil && c.Owner == r.Fleet.Owner() && (c.Token == lifecycle.Token(ctx, req.Private) || imported) {
 		state.EffectivePower = power.Applied(c.Want.Assignment.Power, state.Power, &resp.Diagnostics)
 	}
 	records = map[string]*gpu.Claim{}
@@ -202,7 +201,7 @@ func notOneVM(err error) bool {
 // destroy takes from the VM what it was given.
 func (r *Resource) destroy(ctx context.Context, c *lifecycle.Call[model]) {
 	prior := c.Prior.Assignment
-	if declared, replaced := instance.DeclaredPower(ctx, c.Private); replaced {
+	if declared, replaced := lifecycle.DeclaredPower(ctx, c.Private); replaced {
 		prior.Power = prior.Power.Stricter(declared)
 	}
 	if r.Carry(ctx, c); !c.Diags.HasError() {

@@ -16,8 +16,8 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/power"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
 )
@@ -77,7 +77,7 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 			"partition_vram_mib": tfschema.ComputedNumber("The memory of the partition in MiB, while the VM runs."),
 			"pending":            tfschema.ComputedFlag("Whether the assignment waits for an apply that finds the VM off (`power.when = \"next_off\"`)."),
 			"effective_power":    power.AppliedAttribute(),
-			"drift":              drift.Attribute("Where the VM differs"),
+			"drift":              report.DriftAttribute("Where the VM differs"),
 		},
 	}
 }

@@ -1,5 +1,4 @@
-// Package drift is the attribute of the resources that lists where hosts are not as declared.
-package drift
+package report
 
 import (
 	"context"
@@ -9,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/types"
@@ -28,11 +28,11 @@ type itemModel struct {
 	Since    *string `tfsdk:"since"`
 }
 
-// Type is that of an entry.
-var Type = types.ObjectType{AttrTypes: tfschema.TypesOf(Attribute("").NestedObject.Attributes)}
+// driftType is that of an entry.
+var driftType = types.ObjectType{AttrTypes: tfschema.TypesOf(DriftAttribute("").NestedObject.Attributes)}
 
-// Attribute is the attribute; where says what differs: "Where the VM differs".
-func Attribute(where string) schema.ListNestedAttribute {
+// DriftAttribute is the attribute; where says what differs: "Where the VM differs".
+func DriftAttribute(where string) schema.ListNestedAttribute {
 	return tfschema.ComputedList(where+" from what is declared. Empty after an apply.", tfschema.Attributes{
 		"object": tfschema.ComputedText("What differs, such as a GPU, a VM or an MPS daemon, with its host."),
 		"cause": tfschema.ComputedText("How it came to differ, as far as claims and hosts tell; else null. One of `" +
@@ -44,8 +44,11 @@ func Attribute(where string) schema.ListNestedAttribute {
 	})
 }
 
-// Encode writes the attribute.
-func Encode(ctx context.Context, list []change.Difference, diags *diag.Diagnostics) types.List {
+// NoDrift is the attribute where nothing differs.
+func NoDrift() types.List { return types.ListValueMust(driftType, []attr.Value{}) }
+
+// EncodeDrift writes the attribute.
+func EncodeDrift(ctx context.Context, list []change.Difference, diags *diag.Diagnostics) types.List {
 	items := []itemModel{}
 	for _, d := range list {
 		item := itemModel{Object: d.Object, Cause: object.Some(d.Cause), Found: d.Found, Declared: object.Some(d.Declared)}
@@ -54,11 +57,11 @@ func Encode(ctx context.Context, list []change.Difference, diags *diag.Diagnosti
 		}
 		items = append(items, item)
 	}
-	return object.ListOf(ctx, Type, items, diags)
+	return object.ListOf(ctx, driftType, items, diags)
 }
 
-// Decode reads what the last Read left; nothing of what is null or unknown.
-func Decode(ctx context.Context, l types.List, diags *diag.Diagnostics) []change.Difference {
+// DecodeDrift reads what the last Read left; nothing of what is null or unknown.
+func DecodeDrift(ctx context.Context, l types.List, diags *diag.Diagnostics) []change.Difference {
 	if l.IsNull() || l.IsUnknown() {
 		return nil
 	}
@@ -72,12 +75,12 @@ func Decode(ctx context.Context, l types.List, diags *diag.Diagnostics) []change
 	return out
 }
 
-// Records adds what is wrong with an instance's records: a host that holds its object has
+// AddLostRecords adds what is wrong with an instance's records: a host that holds its object has
 // none, or one of another owner than the provider's. Until they are written again, nothing
 // keeps others from taking the object, and a destroy has nothing to restore. claims are those
 // at hand, by host, nil where there is none.
-func Records(ctx context.Context, token, owner string, claims map[string]*gpu.Claim, l types.List, diags *diag.Diagnostics) types.List {
-	list := Decode(ctx, l, diags)
+func AddLostRecords(ctx context.Context, token, owner string, claims map[string]*gpu.Claim, l types.List, diags *diag.Diagnostics) types.List {
+	list := DecodeDrift(ctx, l, diags)
 	for _, host := range slices.Sorted(maps.Keys(claims)) {
 		d := change.Difference{Object: "host " + host}
 		switch c := claims[host]; {
@@ -92,20 +95,20 @@ func Records(ctx context.Context, token, owner string, claims map[string]*gpu.Cl
 		}
 		list = append(list, d)
 	}
-	return Encode(ctx, list, diags)
+	return EncodeDrift(ctx, list, diags)
 }
 
-// GPU is one as the state has it.
-type GPU struct{ ID, Model, Address string }
+// ListedGPU is one as the state has it.
+type ListedGPU struct{ ID, Model, Address string }
 
 // notYet ends what is found of a GPU that has another one's place, but is not in the object.
 const notYet = ", and not in "
 
-// Replaced is a GPU that has another one's place, going by the state: what that lists, and the
+// ReplacedGPU is a GPU that has another one's place, going by the state: what that lists, and the
 // drift of an earlier reading, since it lists the GPU itself by then; nil for nobody's. A place
 // is the id on Hyper-V, where another model shows it, and the PCI address on Linux, where the id
 // does. into is the object that the GPU is not in yet; "" for one that has it.
-func Replaced(host string, h *gpu.Host, g *gpu.GPU, before []GPU, earlier []change.Difference, into string) *change.Difference {
+func ReplacedGPU(host string, h *gpu.Host, g *gpu.GPU, before []ListedGPU, earlier []change.Difference, into string) *change.Difference {
 	d := &change.Difference{Object: "GPU " + g.ID, Cause: change.CauseGPUReplaced, Found: whosePlace(h, g, before)}
 	for _, e := range earlier {
 		at := "host " + host + ", " + d.Object
@@ -122,7 +125,7 @@ func Replaced(host string, h *gpu.Host, g *gpu.GPU, before []GPU, earlier []chan
 	return d
 }
 
-func whosePlace(h *gpu.Host, g *gpu.GPU, before []GPU) string {
+func whosePlace(h *gpu.Host, g *gpu.GPU, before []ListedGPU) string {
 	for _, was := range before {
 		_, there := h.GPU(was.ID)
 		switch {
