@@ -25,8 +25,8 @@ type daemonModel struct {
 
 func describeSharing(c *change.SharingEffect) *sharingModel {
 	out := &sharingModel{
-		ComputeFrom: object.Some(c.ComputeFrom), ComputeTo: object.Some(c.ComputeTo),
-		SliceFrom: object.Some(c.SliceFrom), SliceTo: object.Some(c.SliceTo), Daemons: []daemonModel{},
+		ComputeFrom: object.NilIfEmpty(c.ComputeFrom), ComputeTo: object.NilIfEmpty(c.ComputeTo),
+		SliceFrom: object.NilIfEmpty(c.SliceFrom), SliceTo: object.NilIfEmpty(c.SliceTo), Daemons: []daemonModel{},
 	}
 	for _, d := range c.Daemons {
 		out.Daemons = append(out.Daemons, daemonModel{Name: d.Name, Action: string(d.Action), Clients: append([]string{}, d.Clients...)})

@@ -45,10 +45,10 @@ func use(u *utilization.Use, shares []placed) useModel {
 	}
 	for i := range u.Processes {
 		p := &u.Processes[i]
-		out.Processes = append(out.Processes, processModel{PID: int64(p.PID), Name: object.Some(p.Name), Holder: object.Some(p.Holder), Share: object.Some(p.Share), MemoryMiB: p.Memory.MiB()})
+		out.Processes = append(out.Processes, processModel{PID: int64(p.PID), Name: object.NilIfEmpty(p.Name), Holder: object.NilIfEmpty(p.Holder), Share: object.NilIfEmpty(p.Share), MemoryMiB: p.Memory.MiB()})
 	}
 	for _, p := range shares {
-		out.Shares = append(out.Shares, shareModel{Name: p.share.Name, Owner: object.Some(p.claim.Owner), Mode: string(p.facts.Mode), Fraction: object.Round(p.facts.Fraction)})
+		out.Shares = append(out.Shares, shareModel{Name: p.share.Name, Owner: object.NilIfEmpty(p.claim.Owner), Mode: string(p.facts.Mode), Fraction: object.Round(p.facts.Fraction)})
 	}
 	return out
 }

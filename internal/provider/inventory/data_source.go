@@ -298,15 +298,15 @@ func describe(h *gpu.Host) hostModel {
 	out.describeSharing(h)
 	out.Unknown, out.Stale = []unknownModel{}, append([]string{}, h.Stale...)
 	for _, u := range h.Unknown {
-		out.Unknown = append(out.Unknown, unknownModel{Part: string(u.Part), GPU: object.Some(u.GPU), VM: object.Some(u.VM), Why: u.Why})
+		out.Unknown = append(out.Unknown, unknownModel{Part: string(u.Part), GPU: object.NilIfEmpty(u.GPU), VM: object.NilIfEmpty(u.VM), Why: u.Why})
 	}
 	for i := range h.GPUs {
 		g := &h.GPUs[i]
 		x := gpuModel{
 			Model: g.Model, Vendor: g.Vendor, VRAMMiB: g.VRAM.MiB(), Status: string(g.Status), InstancePath: g.InstancePath,
-			DriverVersion: g.Driver.Version, Dismounted: g.Dismounted, ValidCounts: []int64{}, Problem: object.Some(g.Problem),
-			Address: object.Some(g.Address), MIGInstances: []instanceModel{}, Processes: []processModel{}, VGPUs: []vgpuModel{},
-			ComputeMode: object.Some(g.ComputeMode), TimeSlice: object.Some(g.TimeSlice), ComputeCapability: object.Some(g.ComputeCapability),
+			DriverVersion: g.Driver.Version, Dismounted: g.Dismounted, ValidCounts: []int64{}, Problem: object.NilIfEmpty(g.Problem),
+			Address: object.NilIfEmpty(g.Address), MIGInstances: []instanceModel{}, Processes: []processModel{}, VGPUs: []vgpuModel{},
+			ComputeMode: object.NilIfEmpty(g.ComputeMode), TimeSlice: object.NilIfEmpty(g.TimeSlice), ComputeCapability: object.NilIfEmpty(g.ComputeCapability),
 		}
 		if g.MIG != nil {
 			x.describeMIG(g.MIG)
@@ -333,7 +333,7 @@ func describe(h *gpu.Host) hostModel {
 	}
 	for i := range h.VMs {
 		vm := &h.VMs[i]
-		out.VMs[vm.ID] = vmModel{Name: vm.Name, State: string(vm.State), Generation: int64(vm.Generation), Clustered: vm.Clustered, Guest: object.Some(vm.Guest)}
+		out.VMs[vm.ID] = vmModel{Name: vm.Name, State: string(vm.State), Generation: int64(vm.Generation), Clustered: vm.Clustered, Guest: object.NilIfEmpty(vm.Guest)}
 	}
 	for _, p := range h.Pools {
 		out.Pools[p.Name] = append([]string{}, p.GPUs...)
@@ -352,7 +352,7 @@ func holders(host string, h *gpu.Host, v fleet.View) []holderModel {
 		held := heldPartitions(h, vm.ID)
 		for j, ad := range vm.PartitionAdapters {
 			x := base
-			x.Kind, x.GPUID = "partition", object.Some(ad.PinnedGPU)
+			x.Kind, x.GPUID = "partition", object.NilIfEmpty(ad.PinnedGPU)
 			if j < len(held) {
 				x.GPUID, x.PartitionID = held[j].GPUID, held[j].PartitionID
 			}
@@ -360,7 +360,7 @@ func holders(host string, h *gpu.Host, v fleet.View) []holderModel {
 		}
 		for _, dev := range vm.Devices {
 			x := base
-			x.Kind, x.Pool, x.GPUID = "device", object.Some(dev.Pool), object.Some(dev.GPU)
+			x.Kind, x.Pool, x.GPUID = "device", object.NilIfEmpty(dev.Pool), object.NilIfEmpty(dev.GPU)
 			if dev.Pool != "" {
 				x.Kind = "pool"
 			}
@@ -407,13 +407,13 @@ func (x *gpuModel) describeVGPUs(v *gpu.VGPU) {
 	for i := range now {
 		in := &now[i]
 		x.VGPUs = append(x.VGPUs, vgpuModel{
-			Type: in.Type, Function: layout.Function(in.VGPUPlace), Address: object.Some(in.Address), UUID: object.Some(in.UUID), Holder: object.Some(in.Holder),
+			Type: in.Type, Function: layout.Function(in.VGPUPlace), Address: object.NilIfEmpty(in.Address), UUID: object.NilIfEmpty(in.UUID), Holder: object.NilIfEmpty(in.Holder),
 		})
 	}
 }
 
 func describeProcess(g *gpu.GPU, p gpu.Process) processModel {
-	out := processModel{PID: int64(p.PID), Name: object.Some(p.Name), Holder: object.Some(p.Holder), MemoryMiB: p.Memory.MiB(), Share: object.Some(p.Share)}
+	out := processModel{PID: int64(p.PID), Name: object.NilIfEmpty(p.Name), Holder: object.NilIfEmpty(p.Holder), MemoryMiB: p.Memory.MiB(), Share: object.NilIfEmpty(p.Share)}
 	if g.MIG == nil || p.GPUInstance == nil {
 		return out
 	}

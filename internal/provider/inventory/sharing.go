@@ -60,17 +60,17 @@ func sharesAttribute() schema.Attribute {
 
 // describeSharing fills in what processes and containers share.
 func (m *hostModel) describeSharing(h *gpu.Host) {
-	m.ContainerToolkit = object.Some(h.ContainerToolkit)
+	m.ContainerToolkit = object.NilIfEmpty(h.ContainerToolkit)
 	m.Daemons, m.Shares = []daemonModel{}, map[string]shareModel{}
 	if h.MPS != nil {
-		m.MPSProgram = object.Some(h.MPS.Program)
-		for i := range h.MPS.Daemons {
-			m.Daemons = append(m.Daemons, describeDaemon(&h.MPS.Daemons[i]))
+		m.MPSProgram = object.NilIfEmpty(h.MPS.Program)
+		byName := func(a, b gpu.MPSDaemon) int { return cmp.Compare(a.Name, b.Name) }
+		for _, daemon := range slices.SortedStableFunc(slices.Values(h.MPS.Daemons), byName) {
+			m.Daemons = append(m.Daemons, describeDaemon(&daemon))
 		}
-		slices.SortStableFunc(m.Daemons, func(a, b daemonModel) int { return cmp.Compare(object.Value(a.Name), object.Value(b.Name)) })
 	}
 	for _, s := range h.Shares {
-		x := shareModel{CDIDevice: s.CDIDevice, Environment: map[string]string{}, Note: object.Some(s.Note)}
+		x := shareModel{CDIDevice: s.CDIDevice, Environment: map[string]string{}, Note: object.NilIfEmpty(s.Note)}
 		maps.Copy(x.Environment, s.Environment)
 		m.Shares[s.Name] = x
 	}
@@ -78,7 +78,7 @@ func (m *hostModel) describeSharing(h *gpu.Host) {
 
 func describeDaemon(d *gpu.MPSDaemon) daemonModel {
 	out := daemonModel{
-		Name: object.Some(d.Name), GPUIDs: []string{}, PipeDirectory: object.Some(d.PipeDir), MultiUser: d.MultiUser, Clients: []int64{}, Problem: object.Some(d.Problem),
+		Name: object.NilIfEmpty(d.Name), GPUIDs: []string{}, PipeDirectory: object.NilIfEmpty(d.PipeDir), MultiUser: d.MultiUser, Clients: []int64{}, Problem: object.NilIfEmpty(d.Problem),
 	}
 	for _, at := range d.Devices {
 		out.GPUIDs = append(out.GPUIDs, at.GPU)

@@ -115,7 +115,7 @@ func DecodeMPS(o types.Object, diags *diag.Diagnostics) *gpu.MPSLayout {
 	return &gpu.MPSLayout{
 		MultiUser: m.MultiUser.ValueBool(), ActiveThreadPercentage: m.Threads.ValueFloat64(), PinnedMemoryLimit: gpu.FromMiB(m.MemoryMiB.ValueInt64()),
 		ComputeMode: gpu.ComputeMode(m.ComputeMode.ValueString()), Oversubscription: m.Oversubscription.ValueFloat64(),
-		PerGPU: m.Daemons.ValueString() == daemonPerGPU, StaticPartitions: m.Partitions.ValueBool(), User: object.Int(m.User),
+		PerGPU: m.Daemons.ValueString() == daemonPerGPU, StaticPartitions: m.Partitions.ValueBool(), User: object.IntFromInt64(m.User),
 	}
 }
 
@@ -125,8 +125,8 @@ func EncodeMPS(ctx context.Context, l *gpu.MPSLayout, diags *diag.Diagnostics) t
 		return types.ObjectNull(tfschema.TypesOf(MPS("").Attributes))
 	}
 	m := mpsModel{
-		User: object.OfInt(l.User), MultiUser: object.True(l.MultiUser), Threads: number(l.ActiveThreadPercentage), ComputeMode: object.Text(l.ComputeMode),
-		Partitions: object.True(l.StaticPartitions), Oversubscription: number(l.Oversubscription),
+		User: object.Int64FromInt(l.User), MultiUser: object.NullIfFalse(l.MultiUser), Threads: number(l.ActiveThreadPercentage), ComputeMode: object.NullIfEmpty(l.ComputeMode),
+		Partitions: object.NullIfFalse(l.StaticPartitions), Oversubscription: number(l.Oversubscription),
 	}
 	if l.PerGPU {
 		m.Daemons = types.StringValue(daemonPerGPU)
@@ -153,7 +153,7 @@ func EncodeTimeSlicing(ctx context.Context, l *gpu.TimeSlicing, diags *diag.Diag
 	if l == nil {
 		return types.ObjectNull(tfschema.TypesOf(TimeSlicing("").Attributes))
 	}
-	m := timeSlicingModel{Interval: object.Text(l.Interval), Replicas: types.Int64Value(int64(l.Replicas)), Oversubscription: number(l.Oversubscription)}
+	m := timeSlicingModel{Interval: object.NullIfEmpty(l.Interval), Replicas: types.Int64Value(int64(l.Replicas)), Oversubscription: number(l.Oversubscription)}
 	return encode(ctx, TimeSlicing(""), m, diags)
 }
 

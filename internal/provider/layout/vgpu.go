@@ -47,7 +47,7 @@ func DecodeVGPU(ctx context.Context, o types.Object, diags *diag.Diagnostics) *g
 	if m == nil {
 		return nil
 	}
-	l := &gpu.VGPULayout{Type: m.Type.ValueString(), Count: object.Int(m.Count), Heterogeneous: m.Heterogeneous.ValueBoolPointer()}
+	l := &gpu.VGPULayout{Type: m.Type.ValueString(), Count: object.IntFromInt64(m.Count), Heterogeneous: m.Heterogeneous.ValueBoolPointer()}
 	if !m.Types.IsNull() {
 		diags.Append(m.Types.ElementsAs(ctx, &l.Types, false)...)
 		maps.DeleteFunc(l.Types, func(_ string, n int) bool { return n == 0 }) // as modules write it
@@ -66,7 +66,7 @@ func EncodeVGPU(ctx context.Context, l *gpu.VGPULayout, diags *diag.Diagnostics)
 		m.Types = counted(ctx, l.Types, diags)
 		return encode(ctx, as, m, diags)
 	}
-	m.Type, m.Count = types.StringValue(l.Type), object.OfInt(l.Count)
+	m.Type, m.Count = types.StringValue(l.Type), object.Int64FromInt(l.Count)
 	return encode(ctx, as, m, diags)
 }
 

@@ -259,11 +259,11 @@ func NestedOf(ctx context.Context, of map[string]attr.Type, from any, diags *dia
 	return v
 }
 
-// Text is null for "".
-func Text[T ~string](s T) types.String { return types.StringPointerValue(Some(s)) }
+// NullIfEmpty is a text, null for "".
+func NullIfEmpty[T ~string](s T) types.String { return types.StringPointerValue(NilIfEmpty(s)) }
 
-// Some is nil for "".
-func Some[T ~string](s T) *string {
+// NilIfEmpty is a text, nil for "".
+func NilIfEmpty[T ~string](s T) *string {
 	if s == "" {
 		return nil
 	}
@@ -271,48 +271,40 @@ func Some[T ~string](s T) *string {
 	return &out
 }
 
-// MiB is an amount of memory, nil for null or unknown.
-func MiB(v types.Int64) *gpu.Bytes {
+// BytesFromMiB is an amount of memory, nil for null or unknown.
+func BytesFromMiB(v types.Int64) *gpu.Bytes {
 	if v.IsNull() || v.IsUnknown() {
 		return nil
 	}
 	return new(gpu.FromMiB(v.ValueInt64()))
 }
 
-// InMiB is MiB's inverse.
-func InMiB(b *gpu.Bytes) types.Int64 {
+// MiBFromBytes is BytesFromMiB's inverse.
+func MiBFromBytes(b *gpu.Bytes) types.Int64 {
 	if b == nil {
 		return types.Int64Null()
 	}
 	return types.Int64Value(b.MiB())
 }
 
-// Int is a whole number, nil for null or unknown.
-func Int(v types.Int64) *int {
+// IntFromInt64 is a whole number, nil for null or unknown.
+func IntFromInt64(v types.Int64) *int {
 	if v.IsNull() || v.IsUnknown() {
 		return nil
 	}
 	return new(int(v.ValueInt64()))
 }
 
-// OfInt is Int's inverse.
-func OfInt(n *int) types.Int64 {
+// Int64FromInt is IntFromInt64's inverse.
+func Int64FromInt(n *int) types.Int64 {
 	if n == nil {
 		return types.Int64Null()
 	}
 	return types.Int64Value(int64(*n))
 }
 
-// Value is Some's inverse.
-func Value(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
-}
-
-// True is null for false.
-func True(v bool) types.Bool {
+// NullIfFalse is null for false.
+func NullIfFalse(v bool) types.Bool {
 	if !v {
 		return types.BoolNull()
 	}

@@ -176,7 +176,7 @@ func (m *model) declare(ctx context.Context, c gpu.PartitionConfig, diags *diag.
 	if c.ID == "" {
 		c.ID = configID(c)
 	}
-	m.ID, m.Name, m.MaxDisruption, m.OnDestroy = types.StringValue(c.ID), object.Text(c.Name), object.Text(c.MaxDisruption), types.StringNull()
+	m.ID, m.Name, m.MaxDisruption, m.OnDestroy = types.StringValue(c.ID), object.NullIfEmpty(c.Name), object.NullIfEmpty(c.MaxDisruption), types.StringNull()
 	if c.Restore != m.restores(c.Kind) {
 		m.OnDestroy = types.StringValue(map[bool]string{true: onDestroyRestore, false: onDestroyKeep}[c.Restore])
 	}

@@ -48,7 +48,7 @@ func (m *gpuModel) describeVGPUs(ctx context.Context, v *gpu.VGPU, diags *diag.D
 	list := []vgpuModel{}
 	for i := range now {
 		in := &now[i]
-		list = append(list, vgpuModel{Type: in.Type, Function: layout.Function(in.VGPUPlace), Address: object.Some(in.Address), UUID: object.Some(in.UUID)})
+		list = append(list, vgpuModel{Type: in.Type, Function: layout.Function(in.VGPUPlace), Address: object.NilIfEmpty(in.Address), UUID: object.NilIfEmpty(in.UUID)})
 	}
 	m.VGPUs = object.ListOf(ctx, vgpuType, list, diags)
 }

@@ -46,7 +46,7 @@ func (m *model) setLayout(ctx context.Context, c gpu.PartitionConfig, diags *dia
 
 // describe makes a GPU's entry in the attribute gpus.
 func describe(ctx context.Context, c gpu.PartitionConfig, h *gpu.Host, g *gpu.GPU, diags *diag.Diagnostics) gpuModel {
-	out := gpuModel{Model: types.StringValue(g.Model), Address: object.Text(g.Address), Instances: types.ListNull(instanceType), VGPUs: types.ListNull(vgpuType)}
+	out := gpuModel{Model: types.StringValue(g.Model), Address: object.NullIfEmpty(g.Address), Instances: types.ListNull(instanceType), VGPUs: types.ListNull(vgpuType)}
 	for _, k := range layoutKinds {
 		if k.kind == c.Kind {
 			k.describe(ctx, &out, c, h, g, diags)

@@ -227,7 +227,7 @@ func (m *gpuModel) vgpus(v *gpu.VGPU) []string {
 	m.Heterogeneous = &v.HeterogeneousSupported
 	var names []string
 	for _, t := range v.Types {
-		x := vgpuModel{Type: t.Name, FrameBufferMiB: t.FrameBuffer.MiB(), Max: int64(t.Max), MIGProfile: object.Some(t.MIGProfile)}
+		x := vgpuModel{Type: t.Name, FrameBufferMiB: t.FrameBuffer.MiB(), Max: int64(t.Max), MIGProfile: object.NilIfEmpty(t.MIGProfile)}
 		if t.MaxPerVM > 0 {
 			x.MaxPerVM = new(int64(t.MaxPerVM))
 		}

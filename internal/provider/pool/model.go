@@ -178,7 +178,7 @@ func (m *model) observe(ctx context.Context, c gpu.PoolConfig, hosts []string, v
 			}
 			entry := gpuModel{Model: types.StringValue(""), VRAMMiB: types.Int64Value(0)}
 			if g, ok := h.GPU(id); ok {
-				entry = gpuModel{Model: types.StringValue(g.Model), Address: object.Text(g.Address), VRAMMiB: types.Int64Value(g.VRAM.MiB())}
+				entry = gpuModel{Model: types.StringValue(g.Model), Address: object.NullIfEmpty(g.Address), VRAMMiB: types.Int64Value(g.VRAM.MiB())}
 			}
 			all[name][key] = entry
 		}

@@ -54,7 +54,7 @@ func decodeQuotas(ctx context.Context, m types.Map, diags *diag.Diagnostics) map
 	diags.Append(m.ElementsAs(ctx, &list, false)...)
 	out := map[string]gpu.PoolQuota{}
 	for label, q := range list {
-		out[label] = gpu.PoolQuota{GPUs: q.GPUs.ValueFloat64Pointer(), Memory: object.MiB(q.MemoryMiB), Shares: object.Int(q.Shares)}
+		out[label] = gpu.PoolQuota{GPUs: q.GPUs.ValueFloat64Pointer(), Memory: object.BytesFromMiB(q.MemoryMiB), Shares: object.IntFromInt64(q.Shares)}
 	}
 	return out
 }
@@ -66,7 +66,7 @@ func encodeQuotas(ctx context.Context, quotas map[string]gpu.PoolQuota, diags *d
 	}
 	list := map[string]quotaModel{}
 	for label, q := range quotas {
-		list[label] = quotaModel{GPUs: types.Float64PointerValue(q.GPUs), MemoryMiB: object.InMiB(q.Memory), Shares: object.OfInt(q.Shares)}
+		list[label] = quotaModel{GPUs: types.Float64PointerValue(q.GPUs), MemoryMiB: object.MiBFromBytes(q.Memory), Shares: object.Int64FromInt(q.Shares)}
 	}
 	return object.MapOf(ctx, quotaType, list, diags)
 }

@@ -163,7 +163,7 @@ func applied(p gpu.Power) types.Object {
 		timeout = types.StringValue(durationText(p.Timeout()))
 	}
 	return types.ObjectValueMust(attributeTypes, map[string]attr.Value{
-		"allow_shutdown": types.BoolValue(p.AllowShutdown), "force_shutdown": object.True(p.ForceShutdown), "allow_turn_off": object.True(p.AllowTurnOff),
+		"allow_shutdown": types.BoolValue(p.AllowShutdown), "force_shutdown": object.NullIfFalse(p.ForceShutdown), "allow_turn_off": object.NullIfFalse(p.AllowTurnOff),
 		"start_after": unless(p.StayOff, never), "shutdown_timeout": timeout, "when": unless(p.NextOff, nextOff),
 	})
 }

@@ -21,11 +21,11 @@ import (
 
 // itemModel is one entry. What is not known is null.
 type itemModel struct {
-	Object   string  `tfsdk:"object"`
-	Cause    *string `tfsdk:"cause"`
-	Found    string  `tfsdk:"found"`
-	Declared *string `tfsdk:"declared"`
-	Since    *string `tfsdk:"since"`
+	Object   string       `tfsdk:"object"`
+	Cause    types.String `tfsdk:"cause"`
+	Found    string       `tfsdk:"found"`
+	Declared types.String `tfsdk:"declared"`
+	Since    types.String `tfsdk:"since"`
 }
 
 // driftType is that of an entry.
@@ -51,9 +51,9 @@ func NoDrift() types.List { return types.ListValueMust(driftType, []attr.Value{}
 func EncodeDrift(ctx context.Context, list []change.Difference, diags *diag.Diagnostics) types.List {
 	items := []itemModel{}
 	for _, d := range list {
-		item := itemModel{Object: d.Object, Cause: object.Some(d.Cause), Found: d.Found, Declared: object.Some(d.Declared)}
+		item := itemModel{Object: d.Object, Cause: object.NullIfEmpty(d.Cause), Found: d.Found, Declared: object.NullIfEmpty(d.Declared)}
 		if !d.Since.IsZero() {
-			item.Since = object.Some(d.Since.UTC().Format(time.RFC3339))
+			item.Since = object.NullIfEmpty(d.Since.UTC().Format(time.RFC3339))
 		}
 		items = append(items, item)
 	}
@@ -69,8 +69,8 @@ func DecodeDrift(ctx context.Context, l types.List, diags *diag.Diagnostics) []c
 	diags.Append(l.ElementsAs(ctx, &items, false)...)
 	out := make([]change.Difference, len(items))
 	for i, m := range items {
-		out[i] = change.Difference{Object: m.Object, Cause: change.Cause(object.Value(m.Cause)), Found: m.Found, Declared: object.Value(m.Declared)}
-		out[i].Since, _ = time.Parse(time.RFC3339, object.Value(m.Since)) // zero where it is null
+		out[i] = change.Difference{Object: m.Object, Cause: change.Cause(m.Cause.ValueString()), Found: m.Found, Declared: m.Declared.ValueString()}
+		out[i].Since, _ = time.Parse(time.RFC3339, m.Since.ValueString()) // zero where it is null
 	}
 	return out
 }

@@ -89,7 +89,7 @@ func GPUIDs(ctx context.Context, m types.Map, diags *diag.Diagnostics) map[strin
 
 // Encode is Decode's inverse, for import.
 func Encode(ctx context.Context, s gpu.Scope, diags *diag.Diagnostics) (hosts types.Set, cluster types.String, selector types.Object) {
-	hosts, cluster, selector = types.SetNull(types.StringType), object.Text(s.Cluster), types.ObjectNull(SelectorType)
+	hosts, cluster, selector = types.SetNull(types.StringType), object.NullIfEmpty(s.Cluster), types.ObjectNull(SelectorType)
 	if len(s.Hosts) > 0 {
 		hosts = object.SetOf(ctx, types.StringType, s.Hosts, diags)
 	}

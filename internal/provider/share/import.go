@@ -51,7 +51,7 @@ func (r *Resource) readImported(ctx context.Context, m *model, claim *gpu.Claim,
 		return false
 	}
 	s := claim.Want.Share
-	m.Name, m.Pool, m.Config, m.Profile, m.Label = types.StringValue(s.Name), object.Text(s.Pool), object.Text(s.Config), object.Text(s.Profile), object.Text(s.Label)
+	m.Name, m.Pool, m.Config, m.Profile, m.Label = types.StringValue(s.Name), object.NullIfEmpty(s.Pool), object.NullIfEmpty(s.Config), object.NullIfEmpty(s.Profile), object.NullIfEmpty(s.Label)
 	if len(s.GPUIDs) > 0 {
 		m.GPUIDs = object.SetOf(ctx, types.StringType, s.GPUIDs, diags)
 	}
@@ -64,7 +64,7 @@ func (r *Resource) readImported(ctx context.Context, m *model, claim *gpu.Claim,
 	if p := s.ClientPriority; p != nil && *p >= 0 && *p < len(priorities) {
 		m.Priority = types.StringValue(priorities[*p])
 	}
-	m.Most = object.Text(s.MaxDisruption)
+	m.Most = object.NullIfEmpty(s.MaxDisruption)
 	m.importMemory(ctx, s, diags)
 	return !diags.HasError()
 }

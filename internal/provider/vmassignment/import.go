@@ -105,7 +105,7 @@ func (r *Resource) readImported(ctx context.Context, m *model, v fleet.View, at 
 
 func encodePartition(p gpu.PartitionWant) partitionModel {
 	return partitionModel{
-		Config: object.Text(p.Config), GPUID: object.Text(p.PinnedGPU), VRAMMiB: object.InMiB(p.VRAM),
+		Config: object.NullIfEmpty(p.Config), GPUID: object.NullIfEmpty(p.PinnedGPU), VRAMMiB: object.MiBFromBytes(p.VRAM),
 		MinVRAMMiB: mib(p.Quotas.VRAM.Min), MaxVRAMMiB: mib(p.Quotas.VRAM.Max), OptimalVRAMMiB: mib(p.Quotas.VRAM.Optimal),
 		MinEncode: number(p.Quotas.Encode.Min), MaxEncode: number(p.Quotas.Encode.Max), OptimalEncode: number(p.Quotas.Encode.Optimal),
 		MinDecode: number(p.Quotas.Decode.Min), MaxDecode: number(p.Quotas.Decode.Max), OptimalDecode: number(p.Quotas.Decode.Optimal),
@@ -114,7 +114,7 @@ func encodePartition(p gpu.PartitionWant) partitionModel {
 }
 
 func (m *model) settings(s gpu.VMSettings) {
-	m.LowMMIO, m.HighMMIO, m.Cache = object.InMiB(s.LowMemoryMappedIOSpace), object.InMiB(s.HighMemoryMappedIOSpace), types.BoolPointerValue(s.GuestControlledCache)
+	m.LowMMIO, m.HighMMIO, m.Cache = object.MiBFromBytes(s.LowMemoryMappedIOSpace), object.MiBFromBytes(s.HighMemoryMappedIOSpace), types.BoolPointerValue(s.GuestControlledCache)
 	m.Stop, m.Offline = types.StringPointerValue((*string)(s.AutomaticStopAction)), types.StringPointerValue((*string)(s.OfflineAction))
 }
 

@@ -91,7 +91,7 @@ func (m *model) declared(ctx context.Context, defaults gpu.Power, diags *diag.Di
 	a := gpu.Assignment{VM: m.VM.ValueString(), Power: power.Decode(m.Power, defaults, diags)}
 	if p := object.Decode[partitionModel](m.Partition, diags); p != nil {
 		a.Kind, a.Partition = gpu.AssignPartition, &gpu.PartitionWant{
-			Config: p.Config.ValueString(), VRAM: object.MiB(p.VRAMMiB), PinnedGPU: p.GPUID.ValueString(),
+			Config: p.Config.ValueString(), VRAM: object.BytesFromMiB(p.VRAMMiB), PinnedGPU: p.GPUID.ValueString(),
 			Quotas: gpu.Quotas{
 				VRAM:    gpu.Quota{Min: vramUnits(p.MinVRAMMiB), Max: vramUnits(p.MaxVRAMMiB), Optimal: vramUnits(p.OptimalVRAMMiB)},
 				Encode:  gpu.Quota{Min: units(p.MinEncode), Max: units(p.MaxEncode), Optimal: units(p.OptimalEncode)},
@@ -111,7 +111,7 @@ func (m *model) declared(ctx context.Context, defaults gpu.Power, diags *diag.Di
 		slices.Sort(a.Device.GPUIDs)
 	}
 	a.Settings = gpu.VMSettings{
-		LowMemoryMappedIOSpace: object.MiB(m.LowMMIO), HighMemoryMappedIOSpace: object.MiB(m.HighMMIO), GuestControlledCache: m.Cache.ValueBoolPointer(),
+		LowMemoryMappedIOSpace: object.BytesFromMiB(m.LowMMIO), HighMemoryMappedIOSpace: object.BytesFromMiB(m.HighMMIO), GuestControlledCache: m.Cache.ValueBoolPointer(),
 		AutomaticStopAction: (*gpu.StopAction)(m.Stop.ValueStringPointer()), OfflineAction: (*gpu.OfflineAction)(m.Offline.ValueStringPointer()),
 	}
 	return a
@@ -133,7 +133,7 @@ func poolName(id string) string {
 	return id
 }
 
-func vramUnits(v types.Int64) *uint64 { return (*uint64)(object.MiB(v)) }
+func vramUnits(v types.Int64) *uint64 { return (*uint64)(object.BytesFromMiB(v)) }
 
 // units reads driver units, whose largest value does not fit an int64.
 func units(v types.Number) *uint64 {
@@ -151,7 +151,7 @@ func number(n *uint64) types.Number {
 	return types.NumberValue(new(big.Float).SetUint64(*n))
 }
 
-func mib(n *uint64) types.Int64 { return object.InMiB((*gpu.Bytes)(n)) }
+func mib(n *uint64) types.Int64 { return object.MiBFromBytes((*gpu.Bytes)(n)) }
 
 // observe writes what the host has into the computed attributes. a is what is
 // declared; drift is empty right after an apply.
