@@ -107,8 +107,8 @@ func (m *model) gpus(ctx context.Context, diags *diag.Diagnostics) map[string]ma
 	return out
 }
 
-// choose fills in the members of a pool that is declared by hosts or cluster.
-func choose(c *gpu.PoolConfig, hosts []string, v fleet.View) {
+// chooseMembers fills in the members of a pool that is declared by hosts or cluster.
+func chooseMembers(c *gpu.PoolConfig, hosts []string, v fleet.View) {
 	if c.Members != nil {
 		return
 	}
@@ -128,7 +128,7 @@ func (m *model) observe(ctx context.Context, c gpu.PoolConfig, hosts []string, v
 	differ := func(what, found, declared string, cause change.Cause) {
 		differs = append(differs, change.Difference{Object: what, Found: found, Declared: declared, Cause: cause})
 	}
-	choose(&c, hosts, v)
+	chooseMembers(&c, hosts, v)
 	for _, name := range hosts {
 		h, answered := v.Hosts[name]
 		if !answered {

@@ -57,17 +57,25 @@ func of(f *fleet.Fleet) *Resource {
 	r := &Resource{}
 	r.Fleet, r.Of = f, lifecycle.Parts[model]{
 		Type: ResourceType, Creating: "create the pool", Changing: "change the pool", Destroying: "destroy the pool", Differs: "Pool differs",
-		Limit: perHost, Timeouts: func(m *model) timeouts.Value { return m.Timeouts }, Drift: func(m *model) *types.List { return &m.Drift },
-		Label: func(w gpu.Want) string { return label(w.Pool.ID) }, At: path.Empty(), Identify: r.identify,
-		Policy: []string{"dismount", "on_destroy", "timeouts"},
-		Prior:  prior, Plan: r.plan, Touches: func(c *lifecycle.Call[model]) bool { return c.Plan.GPUs.IsUnknown() }, Apply: r.apply, Read: r.read,
-		Around: func(ctx context.Context, _ *lifecycle.Planning[model], prior gpu.Want) fleet.View {
-			return r.Fleet.LookAround(ctx, slices.Sorted(maps.Keys(prior.Pool.Members)))
+		Limit: perHost, DisturbsAt: path.Empty(), Policy: []string{"dismount", "on_destroy", "timeouts"},
+		Timeouts: func(m *model) timeouts.Value { return m.Timeouts },
+		Drift:    func(m *model) *types.List { return &m.Drift },
+		Label:    func(w gpu.Want) string { return label(w.Pool.ID) },
+		Prior:    prior, Identify: r.identify,
+		Planner: lifecycle.Planner[model]{
+			Declare: r.declare, Compute: r.compute, Wait: r.wait, Hold: r.hold, Choose: r.choose,
+			Around: func(ctx context.Context, _ *planning, prior gpu.Want) fleet.View {
+				return r.Fleet.LookAround(ctx, slices.Sorted(maps.Keys(prior.Pool.Members)))
+			},
 		},
+		Touches: func(c *lifecycle.Call[model]) bool { return c.Plan.GPUs.IsUnknown() },
+		Apply:   r.apply, Read: r.read,
 		Destroy: func(ctx context.Context, c *lifecycle.Call[model]) { r.Carry(ctx, c) },
 	}
 	return r
 }
+
+type planning = lifecycle.Planning[model]
 
 // IdentitySchema implements resource.ResourceWithIdentity.
 func (r *Resource) IdentitySchema(_ context.Context, _ resource.IdentitySchemaRequest, resp *resource.IdentitySchemaResponse) {
@@ -132,62 +140,56 @@ func (r *Resource) ConfigValidators(context.Context) []resource.ConfigValidator 
 
 func label(id string) string { return fmt.Sprintf("%s %q", ResourceType, id) }
 
-// plan makes the id, decides whether the hosts have to be touched, and proves the plan against
-// the hosts and the rest of this run.
-func (r *Resource) plan(ctx context.Context, p *lifecycle.Planning[model]) (stays bool) {
-	plan, state, prior, resp := p.Plan, p.State, p.Prior.Pool, p.Resp
-	want, known := gpu.PoolConfig{}, p.Known
-	if known {
-		want = plan.declared(ctx, &resp.Diagnostics)
+// declare makes the id, and plans the destroy of a pool that is replaced by one of its name.
+func (r *Resource) declare(ctx context.Context, p *planning) bool {
+	want, plan, state := gpu.PoolConfig{}, p.Plan, p.State
+	if p.Known {
+		want = plan.declared(ctx, &p.Resp.Diagnostics)
+		if plan.ID.IsUnknown() || state != nil && !plan.Name.Equal(state.Name) {
+			want.ID = poolID(want.Scope, want.Members, want.Name)
+			plan.ID = types.StringValue(want.ID)
+		}
 	}
-	if known && (plan.ID.IsUnknown() || state != nil && !plan.Name.Equal(state.Name)) {
-		want.ID = poolID(want.Scope, want.Members, want.Name)
-		plan.ID = types.StringValue(want.ID)
-	}
-	if replaced := r.Fleet.Ledger.Prior(p.Inst); state == nil && replaced.Pool != nil && gpu.SameID(replaced.Pool.ID, want.ID) {
+	p.Want = gpu.Want{Pool: &want}
+	if replaced := r.Fleet.Ledger.Prior(p.Instance); state == nil && replaced.Pool != nil && gpu.SameID(replaced.Pool.ID, want.ID) {
 		r.PlanDestroy(ctx, p, replaced)
 	}
-	unchanged := state != nil && known && len(p.Differs) == 0 && r.AsksTheSame(plan, state, p.Req.Config)
-	if unchanged {
-		plan.GPUs, plan.Drift = state.GPUs, state.Drift
-	} else {
-		plan.GPUs, plan.Drift = types.MapUnknown(gpusOfHostType), report.NoDrift()
-	}
-	p.Show(ctx)
-	if resp.Diagnostics.HasError() {
-		return false
-	}
-	if !known || r.Fleet.Unknown() {
-		if state != nil && !plan.Name.Equal(state.Name) {
-			r.PlanDestroy(ctx, p, p.Prior)
-		}
-		r.Fleet.Ledger.Forget(p.Inst) // its checks wait until apply
-		return false
-	}
+	return !p.Resp.Diagnostics.HasError()
+}
 
-	ch := change.Change{Subject: label(want.ID), Token: lifecycle.Token(ctx, p.Req.Private), Prior: p.Prior, Want: gpu.Want{Pool: &want}, Unchanged: unchanged}
-	ch.Adopt = state != nil && ch.Token == ""
-	var view fleet.View
-	if unchanged {
-		want.Members = prior.Members
-		view = r.Fleet.Seen() // a change of policy alone asks nobody
-	} else {
-		hosts, v, ok := r.hosts(ctx, want, &resp.Diagnostics)
-		if !report.Unreachable(&resp.Diagnostics, r.Fleet, ch.Subject, v, state.held(ctx, &resp.Diagnostics)...) || !ok || resp.Diagnostics.HasError() {
-			r.Fleet.Ledger.Forget(p.Inst)
-			return false
-		}
-		choose(&want, hosts, v)
-		view = v
-		if prior != nil { // hosts that leave matter as well
-			view = v.With(r.Fleet.Look(ctx, slices.Sorted(maps.Keys(prior.Members))))
-		}
+func (r *Resource) compute(_ context.Context, p *planning) {
+	p.Plan.GPUs, p.Plan.Drift = types.MapUnknown(gpusOfHostType), report.NoDrift()
+	if p.Unchanged {
+		p.Plan.GPUs, p.Plan.Drift = p.State.GPUs, p.State.Drift
 	}
-	stays = r.Record(ctx, p, view, ch)
-	if prior != nil && !gpu.SameID(prior.ID, want.ID) { // after the record, by which another that leaves the wanted pool hands it over
+}
+
+func (r *Resource) wait(ctx context.Context, p *planning) {
+	if p.State != nil && !p.Plan.Name.Equal(p.State.Name) {
 		r.PlanDestroy(ctx, p, p.Prior)
 	}
-	return stays
+	r.Fleet.Ledger.Forget(p.Instance)
+}
+
+func (r *Resource) hold(_ context.Context, p *planning, _ fleet.View) {
+	p.Want.Pool.Members = p.Prior.Pool.Members
+}
+
+// choose takes the pool's GPUs from its hosts. The hosts that leave the pool matter as well.
+func (r *Resource) choose(ctx context.Context, p *planning, planned *change.Change) (fleet.View, bool) {
+	want, prior, diags := p.Want.Pool, p.Prior.Pool, &p.Resp.Diagnostics
+	hosts, view, ok := r.hosts(ctx, *want, diags)
+	if !report.Unreachable(diags, r.Fleet, planned.Subject, view, p.State.held(ctx, diags)...) || !ok || diags.HasError() {
+		return view, false
+	}
+	chooseMembers(want, hosts, view)
+	if prior == nil {
+		return view, true
+	}
+	if !gpu.SameID(prior.ID, want.ID) {
+		p.Leaves = &p.Prior
+	}
+	return view.With(r.Fleet.Look(ctx, slices.Sorted(maps.Keys(prior.Members)))), true
 }
 
 // hosts resolves the hosts that a pool is declared for, and looks at them.
@@ -215,7 +217,7 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 		return false
 	}
 	declared := want
-	choose(&want, hosts, view)
+	chooseMembers(&want, hosts, view)
 	if c.Prior.Pool != nil {
 		c.Prior.Pool.MountBack = want.MountBack // what becomes of a GPU that leaves is the plan's business
 	}
@@ -258,7 +260,7 @@ func (r *Resource) read(ctx context.Context, state *model, req resource.ReadRequ
 		resp.State.RemoveResource(ctx) // every host has answered that it has no such pool
 		return nil, nil, false
 	}
-	choose(&c, hosts, view) // and to be on no host to which a run that ended early has given it
+	chooseMembers(&c, hosts, view) // and to be on no host to which a run that ended early has given it
 	more, view := r.Fleet.Begun(ctx, view, gpu.ClaimPool, c.Name, lifecycle.Token(ctx, req.Private))
 	state.observe(ctx, c, slices.Concat(hosts, more), view, &resp.Diagnostics)
 	records = map[string]*gpu.Claim{}

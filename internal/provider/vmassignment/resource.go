@@ -42,10 +42,16 @@ func New() resource.Resource { return of(nil) }
 func of(f *fleet.Fleet) *Resource {
 	r := &Resource{}
 	r.Fleet, r.Of = f, lifecycle.Parts[model]{
-		Type: ResourceType, Creating: "assign a GPU", Changing: "change the assignment", Destroying: "take the GPU from the VM", Differs: "Assignment differs",
-		Limit: perVM, Timeouts: func(m *model) timeouts.Value { return m.Timeouts }, Drift: func(m *model) *types.List { return &m.Drift },
-		Label: func(w gpu.Want) string { return label(w.Assignment.VM) }, At: path.Root("vm"), Identify: identify, Prior: r.prior, Plan: r.plan, Around: r.around,
-		Policy: []string{"cluster", "hosts", "power", "timeouts"},
+		Type: ResourceType, Differs: "Assignment differs",
+		Creating: "assign a GPU", Changing: "change the assignment", Destroying: "take the GPU from the VM",
+		Limit: perVM, DisturbsAt: path.Root("vm"), Policy: []string{"cluster", "hosts", "power", "timeouts"},
+		Timeouts: func(m *model) timeouts.Value { return m.Timeouts },
+		Drift:    func(m *model) *types.List { return &m.Drift },
+		Label:    func(w gpu.Want) string { return label(w.Assignment.VM) },
+		Prior:    r.prior, Identify: identify,
+		Planner: lifecycle.Planner[model]{
+			Declare: r.declare, Stays: r.stays, Compute: r.compute, Hold: r.hold, Choose: r.choose, Around: r.around,
+		},
 		Touches: func(c *lifecycle.Call[model]) bool {
 			return c.Plan.OwnerHost.IsUnknown() || !r.AsksTheSame(c.Plan, c.State, c.Config)
 		},
@@ -53,6 +59,8 @@ func of(f *fleet.Fleet) *Resource {
 	}
 	return r
 }
+
+type planning = lifecycle.Planning[model]
 
 func identify(ctx context.Context, known, next *tfsdk.ResourceIdentity, m *model) diag.Diagnostics {
 	return lifecycle.Identify(ctx, known, next, identityModel{VMID: m.VMID})
