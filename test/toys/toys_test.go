@@ -97,7 +97,7 @@ func TestAToyKind(t *testing.T) {
 			"internal/gpu/wanted.go": {
 				{"	KindTimeSlicing Kind = \"time_slicing\"\n", "	KindTimeSlicing Kind = \"time_slicing\"\n	KindHalves Kind = \"halves\"\n"},
 				{"KindMPS, KindTimeSlicing} }", "KindMPS, KindTimeSlicing, KindHalves} }"},
-				{"	case KindGPUP:\n", "	case KindGPUP, KindHalves:\n"},
+				{"map[Kind]kindFields{\n", "map[Kind]kindFields{\n	KindHalves: {optional: []string{\"partition_count\"}},\n"},
 			},
 			"internal/gpu/layout.go":  {{"	case KindGPUP:\n", "	case KindGPUP, KindHalves:\n"}},
 			"internal/change/kind.go": {{"	gpu.KindGPUP: kindGPUP,", "	gpu.KindHalves: kindHalves, gpu.KindGPUP: kindGPUP,"}},
