@@ -90,37 +90,56 @@ func (l *lister) List(ctx context.Context, req list.ListRequest, stream *list.Li
 		stream.Results = list.ListResultsStreamDiagnostics(diags)
 		return
 	}
-	s := gpu.Scope{Hosts: l.fleet.HostNames(), Cluster: cluster.ValueString()}
+	within := gpu.Scope{Hosts: l.fleet.HostNames(), Cluster: cluster.ValueString()}
 	if !host.IsNull() {
-		s.Hosts = []string{host.ValueString()}
+		within.Hosts = []string{host.ValueString()}
 	}
-	names, v, ok := scope.Hosts(ctx, l.fleet, s, &diags)
+	names, view, ok := scope.Hosts(ctx, l.fleet, within, &diags)
 	if ok {
-		ok = report.Unreachable(&diags, l.fleet, "list of "+l.Object, v, names...)
+		ok = report.Unreachable(&diags, l.fleet, "list of "+l.Object, view, names...)
 	}
 	if !ok || diags.HasError() {
 		stream.Results = list.ListResultsStreamDiagnostics(diags)
 		return
 	}
-	found, left := fleet.Adoptables(v.Hosts, l.fleet.Owner())
-	on := func(h string) bool { return slices.Contains(names, h) }
-	found = slices.DeleteFunc(found, func(a fleet.Adoptable) bool {
-		return a.Kind() != l.Claim || !slices.ContainsFunc(a.Hosts, on) || unmanaged.ValueBool() && a.Claim != nil ||
-			!kind.IsNull() && l.Kind(&a) != kind.ValueString()
-	})
+	wanted := filter{Type: l.Type, hosts: names, unmanaged: unmanaged.ValueBool(), kind: kind}
+	found, left := fleet.Adoptables(view.Hosts, l.fleet.Owner())
+	found = slices.DeleteFunc(found, func(a fleet.Adoptable) bool { return !wanted.has(&a) })
+	wanted.warnOfLeft(left, &diags)
+	if req.Limit > 0 && int64(len(found)) > req.Limit {
+		found = found[:req.Limit]
+	}
+	stream.Results = l.results(ctx, req, view, found, diags)
+}
+
+// filter is what a configuration lists of a type.
+type filter struct {
+	Type
+	hosts     []string
+	unmanaged bool
+	kind      types.String // null for all
+}
+
+func (f filter) on(host string) bool { return slices.Contains(f.hosts, host) }
+
+func (f filter) has(a *fleet.Adoptable) bool {
+	if a.Kind() != f.Claim || !slices.ContainsFunc(a.Hosts, f.on) {
+		return false
+	}
+	return !(f.unmanaged && a.Claim != nil) && (f.kind.IsNull() || f.Kind(a) == f.kind.ValueString())
+}
+
+// warnOfLeft names what no import can take.
+func (f filter) warnOfLeft(left []fleet.Left, diags *diag.Diagnostics) {
 	text := ""
 	for _, x := range left {
-		if x.Kind == l.Claim && on(x.Host) && (!unmanaged.ValueBool() || !x.Claimed) {
+		if x.Kind == f.Claim && f.on(x.Host) && (!f.unmanaged || !x.Claimed) {
 			text += fmt.Sprintf("\nOn %s, %s: %s.", x.Host, x.Object, x.Why)
 		}
 	}
 	if text != "" {
-		diags.AddWarning("Some "+l.Object+" are left out", "Found: No import can take these."+text)
+		diags.AddWarning("Some "+f.Object+" are left out", "Found: No import can take these."+text)
 	}
-	if req.Limit > 0 && int64(len(found)) > req.Limit {
-		found = found[:req.Limit]
-	}
-	stream.Results = l.results(ctx, req, v, found, diags)
 }
 
 func (l *lister) results(ctx context.Context, req list.ListRequest, v fleet.View, found []fleet.Adoptable, diags diag.Diagnostics) iter.Seq[list.ListResult] {

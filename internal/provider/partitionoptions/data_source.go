@@ -136,30 +136,41 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 		resp.Diagnostics.AddAttributeError(path.Root("host"), "Unknown host", (&fleet.UnknownHostError{Host: name, Known: d.Fleet.HostNames()}).Error())
 		return
 	}
-	v := d.Fleet.Look(ctx, []string{name})
-	h, ok := v.Hosts[name]
+	view := d.Fleet.Look(ctx, []string{name})
+	host, ok := view.Hosts[name]
 	if !ok {
-		if report.NotYet(&resp.Diagnostics, d.Fleet, DataSourceType, v) && report.Unreachable(&resp.Diagnostics, d.Fleet, DataSourceType, v) {
+		if report.NotYet(&resp.Diagnostics, d.Fleet, DataSourceType, view) && report.Unreachable(&resp.Diagnostics, d.Fleet, DataSourceType, view) {
 			resp.Diagnostics.AddError("Host does not answer", fmt.Sprintf("Host: %s\nThe options of its GPUs are not known without it.", name))
 		}
 		return
 	}
 	wanted := m.GPUID.ValueString()
+	m.describe(host, wanted)
+	if wanted != "" && len(m.GPUs) == 0 {
+		resp.Diagnostics.AddAttributeError(path.Root("gpu_id"), "GPU cannot be partitioned", fmt.Sprintf(
+			"Found: Host %s has no GPU %q that offers partitions, MIG or vGPUs, or that processes can share.\n"+
+				"Fix: Data source gpu_inventory lists the host's GPUs with their status.", name, wanted))
+		return
+	}
+	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
+}
+
+// describe fills in the GPUs of a host, or the wanted one, and what they have in common.
+func (m *model) describe(host *gpu.Host, wanted string) {
 	m.GPUs = map[string]gpuModel{}
-	var common shared[int]
+	var counts shared[int]
 	var profiles, vgpus shared[string]
-	for i := range h.GPUs {
-		g := &h.GPUs[i]
-		gpup := g.Partitionable != nil && !g.Partitionable.Paravirtual
-		shares := h.Platform == gpu.Linux && g.Vendor == "NVIDIA"
-		if !gpup && g.MIG == nil && g.VGPU == nil && !shares || wanted != "" && !gpu.SameID(wanted, g.ID) {
+	for i := range host.GPUs {
+		g := &host.GPUs[i]
+		partitions := g.Partitionable != nil && !g.Partitionable.Paravirtual
+		shares := host.Platform == gpu.Linux && g.Vendor == "NVIDIA"
+		offers := partitions || shares || g.MIG != nil || g.VGPU != nil
+		if !offers || wanted != "" && !gpu.SameID(wanted, g.ID) {
 			continue
 		}
 		out := gpuModel{Model: g.Model, Options: []optionModel{}, MIGProfiles: []profileModel{}, VGPUTypes: []vgpuModel{}}
-		if gpup {
-			counts := slices.Sorted(slices.Values(g.Partitionable.ValidCounts))
-			common.and(counts)
-			out.options(g, counts)
+		if partitions {
+			counts.and(out.options(g))
 		}
 		if g.MIG != nil {
 			profiles.and(out.profiles(g))
@@ -167,18 +178,12 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 		if g.VGPU != nil {
 			vgpus.and(out.vgpus(g.VGPU))
 		}
-		if shares && h.MPS != nil && h.MPS.Program != "" {
+		if shares && host.MPS != nil && host.MPS.Program != "" {
 			out.MPSClients = new(int64(catalog.MPSClients(g.ComputeCapability)))
 		}
 		m.GPUs[g.ID] = out
 	}
-	if wanted != "" && len(m.GPUs) == 0 {
-		resp.Diagnostics.AddAttributeError(path.Root("gpu_id"), "GPU cannot be partitioned", fmt.Sprintf(
-			"Found: Host %s has no GPU %q that offers partitions, MIG or vGPUs, or that processes can share.\nFix: Data source gpu_inventory lists the host's GPUs with their status.", name, wanted))
-		return
-	}
-	m.Common, m.MIG, m.VGPU = append([]int{}, common.values...), append([]string{}, profiles.values...), append([]string{}, vgpus.values...)
-	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
+	m.Common, m.MIG, m.VGPU = counts.all(), profiles.all(), vgpus.all()
 }
 
 // shared is what several lists have in common.
@@ -195,14 +200,19 @@ func (s *shared[T]) and(list []T) {
 	s.values = slices.DeleteFunc(s.values, func(v T) bool { return !slices.Contains(list, v) })
 }
 
-// options fills in the counts of GPU-P.
-func (m *gpuModel) options(g *gpu.GPU, counts []int) {
+// all is an empty list, and not nil, where there is nothing.
+func (s *shared[T]) all() []T { return append([]T{}, s.values...) }
+
+// options fills in the counts of GPU-P and returns them.
+func (m *gpuModel) options(g *gpu.GPU) []int {
+	counts := slices.Sorted(slices.Values(g.Partitionable.ValidCounts))
 	m.PartitionCount = new(int64(g.Partitionable.Count))
 	for _, c := range counts {
 		m.Options = append(m.Options, optionModel{
 			PartitionCount: int64(c), PartitionVRAMMiB: g.Partitionable.EstimatedPartitionVRAM(c).MiB(), Estimated: c != g.Partitionable.Count,
 		})
 	}
+	return counts
 }
 
 // profiles fills in the profiles of MIG and returns their names.
