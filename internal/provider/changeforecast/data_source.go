@@ -222,7 +222,12 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 			want.GPUs[n] = d.Fleet.SelectForForecast(want.Kind, n, h, s.Selector)
 		}
 	}
-	p := change.Change{Subject: DataSourceType, Want: gpu.Want{Config: &want}}
+	m.forecast(d, v, change.Change{Subject: DataSourceType, Want: gpu.Want{Config: &want}})
+	diags.Append(resp.State.Set(ctx, &m)...)
+}
+
+// forecast fills in what a change does to the hosts of a view.
+func (m *model) forecast(d *DataSource, v fleet.View, p change.Change) {
 	run := d.foresee(v, p, m.Assignments)
 	m.GPUs, m.VMs, m.Violations, m.Effects, m.Resets, m.Seats = []gpuModel{}, []vmModel{}, []violationModel{}, run.vms, run.resets, run.seats
 	for _, f := range d.Fleet.Forecasts(v, p) {
@@ -245,7 +250,6 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 		})
 	}
 	m.Disruption, m.Feasible = types.StringValue(string(run.class)), types.BoolValue(feasible)
-	diags.Append(resp.State.Set(ctx, &m)...)
 }
 
 func describe(host string, g change.GPUEffect) gpuModel {

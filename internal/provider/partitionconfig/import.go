@@ -53,6 +53,31 @@ type imported struct {
 	hosts, gpus []string
 }
 
+// parseImport reads `[name@]host[,host...][:kind[@gpu,...]]`.
+func parseImport(id string) imported {
+	list, rest, _ := strings.Cut(id, ":")
+	kind, gpus, hasGPUs := strings.Cut(rest, "@")
+	name, hosts, hasName := strings.Cut(list, "@")
+	if !hasName {
+		name, hosts = "", list
+	}
+	at := imported{name: name, kind: kind, hosts: strings.Split(hosts, ",")}
+	if hasGPUs {
+		at.gpus = strings.Split(gpus, ",")
+	}
+	if hasName && name == "" {
+		at.hosts = nil
+	}
+	return at
+}
+
+// valid reports whether an import names hosts, and GPUs of one host only.
+func (i imported) valid() bool {
+	known := slices.Contains(append(gpu.Kinds(), ""), gpu.Kind(i.kind))
+	named := len(i.hosts) > 0 && !slices.Contains(i.hosts, "") && !slices.Contains(i.gpus, "")
+	return known && named && (len(i.gpus) == 0 || len(i.hosts) == 1)
+}
+
 // ImportState takes `[name@]host[,host...][:kind[@gpu,...]]`, or the identity. Read fills in
 // the rest.
 func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequest, resp *resource.ImportStateResponse) {
@@ -66,26 +91,14 @@ func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequ
 		resp.Diagnostics.Append(identity.GPUIDs.ElementsAs(ctx, &at.gpus, false)...)
 		found = fmt.Sprintf("host %s, kind %s, gpu_ids %s", identity.Host, identity.Kind, identity.GPUIDs)
 	} else {
-		list, rest, _ := strings.Cut(req.ID, ":")
-		kind, gpus, hasGPUs := strings.Cut(rest, "@")
-		name, hosts, hasName := strings.Cut(list, "@")
-		if !hasName {
-			name, hosts = "", list
-		}
-		at = imported{name: name, kind: kind, hosts: strings.Split(hosts, ",")}
-		if hasGPUs {
-			at.gpus = strings.Split(gpus, ",")
-		}
-		if hasName && name == "" {
-			at.hosts = nil
-		}
+		at = parseImport(req.ID)
 	}
 	if resp.Diagnostics.HasError() {
 		return
 	}
 	slices.Sort(at.hosts)
 	at.hosts = slices.Compact(at.hosts)
-	if !slices.Contains(append(gpu.Kinds(), ""), gpu.Kind(at.kind)) || len(at.hosts) == 0 || slices.Contains(at.hosts, "") || slices.Contains(at.gpus, "") || len(at.gpus) > 0 && len(at.hosts) > 1 {
+	if !at.valid() {
 		resp.Diagnostics.AddError("Invalid import id", fmt.Sprintf("Found: %s.\n%s", words.Capital(found), importForm))
 		return
 	}

@@ -119,19 +119,18 @@ func (m *model) forgetObserved(want gpu.PartitionConfig, known bool) {
 }
 
 // observeHost tells what a host has of the config, and where that differs from what
-// is declared. before are the GPUs that the state lists there, and earlier is its drift.
-func observeHost(ctx context.Context, c gpu.PartitionConfig, name string, h *gpu.Host, before map[string]gpuModel, earlier []change.Difference, diags *diag.Diagnostics) (gpus map[string]gpuModel, differs []change.Difference) {
+// is declared. gpusBefore are the GPUs that the state lists there, and driftBefore is its drift.
+func observeHost(
+	ctx context.Context, c gpu.PartitionConfig, name string, h *gpu.Host, gpusBefore map[string]gpuModel, driftBefore []change.Difference, diags *diag.Diagnostics,
+) (gpus map[string]gpuModel, differs []change.Difference) {
 	gpus = map[string]gpuModel{}
 	claim, _ := h.Claim(gpu.ClaimConfig, c.ID)
-	var listed []report.ListedGPU
-	for _, id := range slices.Sorted(maps.Keys(before)) {
-		listed = append(listed, report.ListedGPU{ID: id, Model: before[id].Model.ValueString(), Address: before[id].Address.ValueString()})
-	}
+	listed := listed(gpusBefore)
 	for _, id := range fleet.SelectKind(c.Kind, name, h, c.Scope.Selector, own(c.ID, "")) {
 		g, ok := h.GPU(id)
 		if _, unknown := h.UnknownGPU(id); unknown {
-			if was, had := before[id]; had {
-				gpus[id] = was // nobody knows better
+			if before, had := gpusBefore[id]; had {
+				gpus[id] = before // nobody knows better
 			}
 			continue
 		}
@@ -140,16 +139,36 @@ func observeHost(ctx context.Context, c gpu.PartitionConfig, name string, h *gpu
 		}
 		if claim == nil || claim.Covers(id) {
 			gpus[id] = describe(ctx, c, h, g, diags)
-			if d := report.ReplacedGPU(name, h, g, listed, earlier, ""); d != nil {
+			if d := report.ReplacedGPU(name, h, g, listed, driftBefore, ""); d != nil {
 				differs = append(differs, *d)
 			}
 			continue
 		}
 		// It joins with the next apply, and until then the rules see it as new.
-		differs = append(differs, *cmp.Or(report.ReplacedGPU(name, h, g, listed, earlier, "the config"),
+		differs = append(differs, *cmp.Or(report.ReplacedGPU(name, h, g, listed, driftBefore, "the config"),
 			&change.Difference{Object: "GPU " + id, Cause: change.CauseGPUAdded, Found: "is not in the config yet"}))
 	}
-	ids := slices.Collect(maps.Keys(gpus))
+	differs = append(differs, change.Differences(h, &c, claim, withLost(slices.Collect(maps.Keys(gpus)), h, claim))...)
+	nameObjects(differs, name, h)
+	if claim != nil && claim.Incomplete {
+		differs = append(differs, change.Difference{
+			Object: "host " + name, Cause: change.CauseFailedChange, Found: "has a change of this config that did not succeed on every host",
+		})
+	}
+	return gpus, differs
+}
+
+// listed are the GPUs of a host as the state has them.
+func listed(before map[string]gpuModel) []report.ListedGPU {
+	var out []report.ListedGPU
+	for _, id := range slices.Sorted(maps.Keys(before)) {
+		out = append(out, report.ListedGPU{ID: id, Model: before[id].Model.ValueString(), Address: before[id].Address.ValueString()})
+	}
+	return out
+}
+
+// withLost adds the GPUs that a claim has and its host no longer shows.
+func withLost(ids []string, h *gpu.Host, claim *gpu.Claim) []string {
 	if claim != nil {
 		for _, id := range claim.GPUs {
 			if _, there := h.GPU(id); !there {
@@ -158,18 +177,18 @@ func observeHost(ctx context.Context, c gpu.PartitionConfig, name string, h *gpu
 		}
 	}
 	slices.Sort(ids)
-	differs = append(differs, change.Differences(h, &c, claim, slices.Compact(ids))...)
+	return slices.Compact(ids)
+}
+
+// nameObjects adds the host, and the model of a GPU, to what differs.
+func nameObjects(differs []change.Difference, host string, h *gpu.Host) {
 	for i := range differs {
 		d := &differs[i]
 		if g, ok := h.GPU(strings.TrimPrefix(d.Object, "GPU ")); ok {
 			d.Object += " (" + g.Model + ")"
 		}
-		d.Object = "host " + name + ", " + d.Object
+		d.Object = "host " + host + ", " + d.Object
 	}
-	if claim != nil && claim.Incomplete {
-		differs = append(differs, change.Difference{Object: "host " + name, Cause: change.CauseFailedChange, Found: "has a change of this config that did not succeed on every host"})
-	}
-	return gpus, differs
 }
 
 // inSlot is the GPU at a PCI address, nil for none.

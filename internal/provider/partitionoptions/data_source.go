@@ -162,10 +162,12 @@ func (m *model) describe(host *gpu.Host, wanted string) {
 	var profiles, vgpus shared[string]
 	for i := range host.GPUs {
 		g := &host.GPUs[i]
+		if wanted != "" && !gpu.SameID(wanted, g.ID) {
+			continue
+		}
 		partitions := g.Partitionable != nil && !g.Partitionable.Paravirtual
-		shares := host.Platform == gpu.Linux && g.Vendor == "NVIDIA"
-		offers := partitions || shares || g.MIG != nil || g.VGPU != nil
-		if !offers || wanted != "" && !gpu.SameID(wanted, g.ID) {
+		shares := sharedByProcesses(host, g)
+		if !partitions && !shares && g.MIG == nil && g.VGPU == nil {
 			continue
 		}
 		out := gpuModel{Model: g.Model, Options: []optionModel{}, MIGProfiles: []profileModel{}, VGPUTypes: []vgpuModel{}}
@@ -184,6 +186,10 @@ func (m *model) describe(host *gpu.Host, wanted string) {
 		m.GPUs[g.ID] = out
 	}
 	m.Common, m.MIG, m.VGPU = counts.all(), profiles.all(), vgpus.all()
+}
+
+func sharedByProcesses(host *gpu.Host, g *gpu.GPU) bool {
+	return host.Platform == gpu.Linux && g.Vendor == "NVIDIA"
 }
 
 // shared is what several lists have in common.

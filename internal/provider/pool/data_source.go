@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
 	"github.com/hashicorp/terraform-plugin-framework/datasource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
@@ -105,59 +106,72 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	if !report.NotYet(diags, d.Fleet, ResourceType, fleet.View{}) {
 		return
 	}
-	s := gpu.Scope{Cluster: m.Cluster.ValueString()}
-	at := s.Cluster
+	id, view, ok := d.look(ctx, &m, diags)
+	if !ok {
+		return
+	}
+	name := m.Name.ValueString()
+	m.describe(view)
+	if len(m.GPUs) == 0 {
+		diags.AddAttributeError(path.Root("name"), "Pool does not exist", fmt.Sprintf(
+			"Found: None of the hosts %s has a pool %q.", words.Join(slices.Sorted(maps.Keys(view.Hosts))), name))
+		return
+	}
+	m.ID, m.Quotas = types.StringValue(id), usage(view, name)
+	diags.Append(resp.State.Set(ctx, &m)...)
+}
+
+// look looks at the hosts of the pool. Those of a pool on Linux hosts, which are no cluster, its claim tells.
+func (d *DataSource) look(ctx context.Context, m *poolModel, diags *diag.Diagnostics) (id string, view fleet.View, ok bool) {
+	within := gpu.Scope{Cluster: m.Cluster.ValueString()}
+	at := within.Cluster
 	if !m.Host.IsNull() {
-		s.Hosts, at = []string{m.Host.ValueString()}, m.Host.ValueString()
+		at = m.Host.ValueString()
+		within.Hosts = []string{at}
 		if !d.Fleet.Has(at) {
 			diags.AddAttributeError(path.Root("host"), "Unknown host", (&fleet.UnknownHostError{Host: at, Known: d.Fleet.HostNames()}).Error())
-			return
+			return "", view, false
 		}
 	}
-	_, v, ok := scope.Hosts(ctx, d.Fleet, s, diags)
-	id := at + "/" + m.Name.ValueString()
-	if !report.NotYet(diags, d.Fleet, label(id), v) || !report.Unreachable(diags, d.Fleet, label(id), v) || !ok {
-		return
+	_, view, ok = scope.Hosts(ctx, d.Fleet, within, diags)
+	id = at + "/" + m.Name.ValueString()
+	if !report.NotYet(diags, d.Fleet, label(id), view) || !report.Unreachable(diags, d.Fleet, label(id), view) || !ok {
+		return id, view, false
 	}
-	if h, answered := v.Hosts[at]; answered {
-		if p, linux := poolClaim(h, m.Name.ValueString()); linux { // its hosts are no cluster
-			id, v = p.ID, d.Fleet.Look(ctx, d.Fleet.PoolHosts(ctx, p.ID))
-			if !report.Unreachable(diags, d.Fleet, label(id), v) {
-				return
-			}
+	if host, answered := view.Hosts[at]; answered {
+		if pool, linux := poolClaim(host, m.Name.ValueString()); linux {
+			id, view = pool.ID, d.Fleet.Look(ctx, d.Fleet.PoolHosts(ctx, pool.ID))
+			ok = report.Unreachable(diags, d.Fleet, label(id), view)
 		}
 	}
+	return id, view, ok
+}
+
+// describe fills in the GPUs of the pool on each host. A host whose GPUs are all held is listed with none that is available.
+func (m *poolModel) describe(v fleet.View) {
 	m.GPUs, m.Available = map[string]map[string]memberModel{}, map[string]int64{}
-	for _, n := range slices.Sorted(maps.Keys(v.Hosts)) {
-		h := v.Hosts[n]
-		p, has := onHost(h, m.Name.ValueString())
-		if !has {
+	for name, host := range v.Hosts {
+		pool, exists := onHost(host, m.Name.ValueString())
+		if !exists {
 			continue
 		}
-		m.GPUs[n] = map[string]memberModel{}
-		m.Available[n] = 0 // a host whose GPUs are all held is listed with none
-		part, shares := taken(h)
-		for _, g := range p.GPUs {
-			one := memberModel{VM: holder(h, g)}
-			if dev, known := h.GPU(g); known {
-				one.Model, one.Status = dev.Model, string(dev.Status)
+		m.GPUs[name], m.Available[name] = map[string]memberModel{}, 0
+		takenPart, shares := taken(host)
+		for _, id := range pool.GPUs {
+			member := memberModel{VM: holder(host, id)}
+			if g, known := host.GPU(id); known {
+				member.Model, member.Status = g.Model, string(g.Status)
 			}
-			if h.Platform == gpu.Linux {
-				left := free(part[gpu.FoldID(g)])
-				one.Shares, one.Free = append([]string{}, shares[gpu.FoldID(g)]...), &left
+			if host.Platform == gpu.Linux {
+				member.Shares = append([]string{}, shares[gpu.FoldID(id)]...)
+				member.Free = new(free(takenPart[gpu.FoldID(id)]))
 			}
-			m.GPUs[n][g] = one
-			if one.VM == nil && len(one.Shares) == 0 {
-				m.Available[n]++
+			m.GPUs[name][id] = member
+			if member.VM == nil && len(member.Shares) == 0 {
+				m.Available[name]++
 			}
 		}
 	}
-	if len(m.GPUs) == 0 {
-		diags.AddAttributeError(path.Root("name"), "Pool does not exist", fmt.Sprintf("Found: None of the hosts %s has a pool %q.", words.Join(slices.Sorted(maps.Keys(v.Hosts))), m.Name.ValueString()))
-		return
-	}
-	m.ID, m.Quotas = types.StringValue(id), usage(v, m.Name.ValueString())
-	diags.Append(resp.State.Set(ctx, &m)...)
 }
 
 // holder is the VM that has a GPU of a pool now, by name.

@@ -65,20 +65,21 @@ type poolOnHost struct {
 	differs  []change.Difference
 }
 
-func (on *poolOnHost) differ(cause change.Cause, found, declared string) {
-	on.differs = append(on.differs, change.Difference{Object: "host " + on.hostName, Found: found, Declared: declared, Cause: cause})
+func (on *poolOnHost) differ(cause change.Cause, found string) {
+	on.differs = append(on.differs, change.Difference{Object: "host " + on.hostName, Found: found, Cause: cause})
 }
 
 func (on *poolOnHost) gpuDiffers(id string, cause change.Cause, found, declared string) {
-	object := "host " + on.hostName + ", GPU " + id
-	on.differs = append(on.differs, change.Difference{Object: object, Found: found, Declared: declared, Cause: cause})
+	on.differs = append(on.differs, change.Difference{
+		Object: "host " + on.hostName + ", GPU " + id, Found: found, Declared: declared, Cause: cause,
+	})
 }
 
 func (on *poolOnHost) compareExistence() {
 	if _, declared := on.pool.Members[on.hostName]; !declared {
-		on.differ(change.CauseFailedChange, "is not one of the pool's hosts, but has it, and has not been given up yet", "")
+		on.differ(change.CauseFailedChange, "is not one of the pool's hosts, but has it, and has not been given up yet")
 	} else if !on.exists {
-		on.differ(change.CauseOtherTool, fmt.Sprintf("has no pool %q", on.pool.Name), "")
+		on.differ(change.CauseOtherTool, fmt.Sprintf("has no pool %q", on.pool.Name))
 	}
 }
 
@@ -137,10 +138,10 @@ func (on *poolOnHost) compareRecords() {
 			continue
 		}
 		if claim.Incomplete {
-			on.differ(change.CauseFailedChange, "has a change of this pool that did not succeed on every host", "")
+			on.differ(change.CauseFailedChange, "has a change of this pool that did not succeed on every host")
 		}
 		if recorded := claim.Want.Pool; recorded != nil && !sameQuotas(recorded.Quotas, on.pool.Quotas) {
-			on.differ("", fmt.Sprintf("has other quotas of pool %q on record", on.pool.Name), "")
+			on.differ("", fmt.Sprintf("has other quotas of pool %q on record", on.pool.Name))
 		}
 	}
 }

@@ -32,21 +32,9 @@ func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequ
 	if resp.Diagnostics.HasError() {
 		return
 	}
-	where, name, named := strings.Cut(ref, "/")
-	var hosts []string
-	cluster := ""
-	switch {
-	case !named && !fleet.IsVMID(ref), named && (where == "" || name == ""):
-		resp.Diagnostics.AddError("Invalid import id", fmt.Sprintf("Found: %q.\nAn import id is a VM's id (GUID), host/name, host/id or cluster/name, such as hv01/avd-01.", ref))
+	ref, hosts, cluster, ok := r.importedFrom(ctx, ref, &resp.Diagnostics)
+	if !ok {
 		return
-	case named && (r.Fleet.Has(where) || r.Fleet.Unknown()):
-		hosts, ref = []string{where}, name
-	case named:
-		if members, unknown := r.Fleet.ClusterHosts(r.Fleet.LookAll(ctx), where); len(members)+len(unknown) == 0 {
-			resp.Diagnostics.AddError("Unknown host or cluster", fmt.Sprintf("Found: %q is neither a host of the provider, which knows %s, nor a cluster of one.", where, words.Join(r.Fleet.HostNames())))
-			return
-		}
-		cluster, ref = where, name
 	}
 	view, at, err := r.Fleet.LookForVM(ctx, ref, hosts, cluster, nil)
 	if ambiguous, ok := errors.AsType[*fleet.AmbiguousVMError](err); ok {
@@ -63,6 +51,27 @@ func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequ
 	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("vm_id"), at.VM.ID)...)
 	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("vm"), at.VM.Name)...)
 	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("owner_host"), at.Host)...) // where Read looks first
+}
+
+// importedFrom splits an import id into the VM and where it is.
+func (r *Resource) importedFrom(ctx context.Context, id string, diags *diag.Diagnostics) (ref string, hosts []string, cluster string, ok bool) {
+	where, name, named := strings.Cut(id, "/")
+	switch {
+	case !named && !fleet.IsVMID(id), named && (where == "" || name == ""):
+		diags.AddError("Invalid import id", fmt.Sprintf(
+			"Found: %q.\nAn import id is a VM's id (GUID), host/name, host/id or cluster/name, such as hv01/avd-01.", id))
+		return "", nil, "", false
+	case !named:
+		return id, nil, "", true
+	case r.Fleet.Has(where) || r.Fleet.Unknown():
+		return name, []string{where}, "", true
+	}
+	if members, unknown := r.Fleet.ClusterHosts(r.Fleet.LookAll(ctx), where); len(members)+len(unknown) == 0 {
+		diags.AddError("Unknown host or cluster", fmt.Sprintf(
+			"Found: %q is neither a host of the provider, which knows %s, nor a cluster of one.", where, words.Join(r.Fleet.HostNames())))
+		return "", nil, "", false
+	}
+	return name, nil, where, true
 }
 
 // readImported completes a state of which only the VM is known: from its claim when

@@ -134,69 +134,78 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 
 // read finds the VM, completes an import, and writes what the hosts have.
 func (r *Resource) read(ctx context.Context, state *model, req resource.ReadRequest, resp *resource.ReadResponse) (own *gpu.Claim, records map[string]*gpu.Claim, ok bool) {
-	var hint []string
-	if h := state.OwnerHost.ValueString(); h != "" {
-		hint = []string{h}
-	}
-	s, _ := scope.Decode(ctx, state.Hosts, state.Cluster, types.ObjectNull(scope.SelectorType), &resp.Diagnostics)
-	id := state.VMID.ValueString()
-	if len(hint) == 0 {
-		hint = s.Hosts
-	}
-	view, at, err := r.Fleet.LookForVM(ctx, id, nil, "", hint)
-	if err != nil && notOneVM(err) {
-		resp.Diagnostics.AddAttributeWarning(path.Root("vm"), "The VM's host is not known", fmt.Sprintf(
-			"%s\n\nFound: %v.\nThe state stays as it is.", label(state.VM.ValueString()), words.Capital(err.Error())))
+	view, at, found := r.lookAgain(ctx, state, resp)
+	if !found {
 		return nil, nil, false
 	}
-	if err != nil {
-		for _, h := range hint {
-			if !r.Fleet.Has(h) { // the VM may well be there still, where nobody can ask
-				view.Errors[h] = &fleet.UnknownHostError{Host: h, Known: r.Fleet.HostNames()}
-			}
-		}
-		if view.Complete() {
-			resp.State.RemoveResource(ctx) // every host has answered that it does not have the VM
-			return nil, nil, false
-		}
-		if view.Answered() {
-			report.Unfinished(&resp.Diagnostics, r.Fleet, view)
-			return nil, nil, false // some host cannot tell its VMs; what the state has is the best that anybody knows
-		}
-		report.Unreachable(&resp.Diagnostics, r.Fleet, label(state.VM.ValueString()), view, hint...)
-		return nil, nil, false
-	}
-	report.Unfinished(&resp.Diagnostics, r.Fleet, view)
+	diags := &resp.Diagnostics
+	report.Unfinished(diags, r.Fleet, view)
 	imported := state.Partition.IsNull() && state.Pool.IsNull() && state.Device.IsNull()
-	if u, unknown := view.Hosts[at.Host].Concerning(at.VM.ID, nil, gpu.PartVMs, gpu.PartDevices, gpu.PartCluster, gpu.PartPartitions); unknown {
+	parts := []gpu.Part{gpu.PartVMs, gpu.PartDevices, gpu.PartCluster, gpu.PartPartitions}
+	if part, unknown := view.Hosts[at.Host].Concerning(at.VM.ID, nil, parts...); unknown {
 		if imported {
-			resp.Diagnostics.AddError("VM cannot be read", fmt.Sprintf(
-				"Host: %s\nFound: Of %s this cannot be read: %s\nFix: Repair it on the host, and import again.", at.Host, label(at.VM.Name), u))
+			diags.AddError("VM cannot be read", fmt.Sprintf(
+				"Host: %s\nFound: Of %s this cannot be read: %s\nFix: Repair it on the host, and import again.", at.Host, label(at.VM.Name), part))
 		}
 		return nil, nil, false // what the state has is the best that anybody knows
 	}
 	if imported {
-		r.readImported(ctx, state, view, at, &resp.Diagnostics)
-		if resp.Diagnostics.HasError() {
+		if r.readImported(ctx, state, view, at, diags); diags.HasError() {
 			return nil, nil, false
 		}
 	}
-	a := state.declared(ctx, r.Fleet.Power(), &resp.Diagnostics)
-	state.observe(ctx, view, at, a, &resp.Diagnostics)
+	state.observe(ctx, view, at, state.declared(ctx, r.Fleet.Power(), diags), diags)
 	seen := change.Approved{Keys: []string{}}
 	seen.Approve(change.Stoppable(view.Hosts[at.Host], at.VM)...)
-	resp.Diagnostics.Append(lifecycle.SetSeen(ctx, resp.Private, seen)...)
-	c, claimed := fleet.RecordOf(view, at)
-	if claimed && c.Want.Assignment != nil && c.Owner == r.Fleet.Owner() && (c.Token == lifecycle.Token(ctx, req.Private) || imported) {
-		state.EffectivePower = power.Applied(c.Want.Assignment.Power, state.Power, &resp.Diagnostics)
-	}
+	diags.Append(lifecycle.SetSeen(ctx, resp.Private, seen)...)
+	claim, claimed := fleet.RecordOf(view, at)
 	records = map[string]*gpu.Claim{}
-	if claimed {
-		records[at.Host] = c
-	} else if len(view.Errors) == 0 || view.Hosts[at.Host].Keeps(at.VM) { // else a node that does not answer may have it
-		records[at.Host] = nil
+	if !claimed {
+		if len(view.Errors) == 0 || view.Hosts[at.Host].Keeps(at.VM) { // else a node that does not answer may have it
+			records[at.Host] = nil
+		}
+		return claim, records, true
 	}
-	return c, records, true
+	records[at.Host] = claim
+	ours := claim.Owner == r.Fleet.Owner() && (claim.Token == lifecycle.Token(ctx, req.Private) || imported)
+	if recorded := claim.Want.Assignment; recorded != nil && ours {
+		state.EffectivePower = power.Applied(recorded.Power, state.Power, diags)
+	}
+	return claim, records, true
+}
+
+// lookAgain looks for the VM of a state: where it was, and where the configuration says. A VM that is nowhere takes its assignment with
+// it. Where it is not known, the state stays as it is.
+func (r *Resource) lookAgain(ctx context.Context, state *model, resp *resource.ReadResponse) (view fleet.View, at fleet.FoundVM, found bool) {
+	diags := &resp.Diagnostics
+	within, _ := scope.Decode(ctx, state.Hosts, state.Cluster, types.ObjectNull(scope.SelectorType), diags)
+	hint := within.Hosts
+	if host := state.OwnerHost.ValueString(); host != "" {
+		hint = []string{host}
+	}
+	view, at, err := r.Fleet.LookForVM(ctx, state.VMID.ValueString(), nil, "", hint)
+	if err == nil {
+		return view, at, true
+	}
+	if notOneVM(err) {
+		diags.AddAttributeWarning(path.Root("vm"), "The VM's host is not known", fmt.Sprintf(
+			"%s\n\nFound: %v.\nThe state stays as it is.", label(state.VM.ValueString()), words.Capital(err.Error())))
+		return view, at, false
+	}
+	for _, host := range hint {
+		if !r.Fleet.Has(host) { // the VM may well be there still, where nobody can ask
+			view.Errors[host] = &fleet.UnknownHostError{Host: host, Known: r.Fleet.HostNames()}
+		}
+	}
+	switch {
+	case view.Complete():
+		resp.State.RemoveResource(ctx) // every host has answered that it does not have the VM
+	case view.Answered(): // some host cannot tell its VMs; what the state has is the best that anybody knows
+		report.Unfinished(diags, r.Fleet, view)
+	default:
+		report.Unreachable(diags, r.Fleet, label(state.VM.ValueString()), view, hint...)
+	}
+	return view, at, false
 }
 
 // notOneVM reports whether a VM was not found because hosts disagree on where it is, or because only a
