@@ -177,7 +177,7 @@ func (s *Shell[M]) Read(ctx context.Context, req resource.ReadRequest, resp *res
 	}
 	token := Token(ctx, req.Private)
 	s.Fleet.Ledger.Met(token)
-	was := *state
+	stateBefore := *state
 	claim, records, ok := s.Of.Read(ctx, state, req, resp)
 	if !ok {
 		return
@@ -187,7 +187,7 @@ func (s *Shell[M]) Read(ctx context.Context, req resource.ReadRequest, resp *res
 	if token == "" && claim != nil && claim.Owner == s.Fleet.Owner() {
 		resp.Diagnostics.Append(setToken(ctx, resp.Private, claim.Token)...)
 	}
-	object.Set(ctx, &resp.State.Raw, &was, state, &resp.Diagnostics)
+	object.Set(ctx, &resp.State.Raw, &stateBefore, state, &resp.Diagnostics)
 	resp.Diagnostics.Append(s.Of.Identify(ctx, req.Identity, resp.Identity, state)...)
 }
 

@@ -96,28 +96,28 @@ func Read(ctx context.Context, of attr.Type, v tftypes.Value) (attr.Value, error
 	return out, nil
 }
 
-// Set writes a struct into the value of a plan or a state, which holds what was; nil for nothing.
-func Set[T any](ctx context.Context, to *tftypes.Value, was, is *T, diags *diag.Diagnostics) {
-	values, changed := map[string]tftypes.Value{}, was == nil
-	if was != nil {
-		var held map[string]tftypes.Value
-		_ = to.As(&held) // what is missing, the type says
-		maps.Copy(values, held)
+// Set writes a struct into the value of a plan or a state, which has what another one says, nil for nothing.
+func Set[T any](ctx context.Context, to *tftypes.Value, before, after *T, diags *diag.Diagnostics) {
+	values, changed := map[string]tftypes.Value{}, before == nil
+	if before != nil {
+		var there map[string]tftypes.Value
+		_ = to.As(&there) // what is missing, the type says
+		maps.Copy(values, there)
 	}
 	for name, at := range fieldsOf(reflect.TypeFor[T]()) {
-		field, ok := reflect.ValueOf(is).Elem().FieldByIndex(at).Interface().(attr.Value)
+		field, ok := reflect.ValueOf(after).Elem().FieldByIndex(at).Interface().(attr.Value)
 		if !ok {
-			mismatch(diags, "attribute %q of %T is a %T", name, *is, field)
+			mismatch(diags, "attribute %q of %T is a %T", name, *after, field)
 			return
 		}
-		if was != nil {
-			if before, ok := reflect.ValueOf(was).Elem().FieldByIndex(at).Interface().(attr.Value); ok && field.Equal(before) {
+		if before != nil {
+			if held, ok := reflect.ValueOf(before).Elem().FieldByIndex(at).Interface().(attr.Value); ok && field.Equal(held) {
 				continue
 			}
 		}
 		value, err := field.ToTerraformValue(ctx)
 		if err != nil {
-			mismatch(diags, "attribute %q of %T: %v", name, *is, err)
+			mismatch(diags, "attribute %q of %T: %v", name, *after, err)
 			return
 		}
 		values[name], changed = value, true
@@ -126,7 +126,7 @@ func Set[T any](ctx context.Context, to *tftypes.Value, was, is *T, diags *diag.
 		return
 	}
 	if err := tftypes.ValidateValue(to.Type(), values); err != nil {
-		mismatch(diags, "%T: %v", *is, err)
+		mismatch(diags, "%T: %v", *after, err)
 		return
 	}
 	*to = tftypes.NewValue(to.Type(), values)

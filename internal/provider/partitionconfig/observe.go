@@ -22,29 +22,29 @@ import (
 // not answer keep what the model had, and so do hosts that the config has left
 // without being told.
 func (m *model) observe(ctx context.Context, c gpu.PartitionConfig, hosts []string, v fleet.View, diags *diag.Diagnostics) {
-	before, daemonsBefore, earlier := m.gpus(diags), m.daemons(ctx, diags), mended(report.DecodeDrift(ctx, m.Drift, diags))
+	gpusBefore, daemonsBefore, driftBefore := m.gpus(diags), m.daemons(ctx, diags), mended(report.DecodeDrift(ctx, m.Drift, diags))
 	all, daemons := map[string]map[string]gpuModel{}, map[string][]daemonModel{}
 	var differs []change.Difference
 	for _, name := range hosts {
 		h, answered := v.Hosts[name]
 		if !answered {
-			if b, ok := before[name]; ok {
-				all[name] = b
+			if listed, ok := gpusBefore[name]; ok {
+				all[name] = listed
 			}
-			if b, ok := daemonsBefore[name]; ok {
-				daemons[name] = b
+			if listed, ok := daemonsBefore[name]; ok {
+				daemons[name] = listed
 			}
 			continue
 		}
 		var found []change.Difference
-		all[name], found = observeHost(ctx, c, name, h, before[name], earlier, diags)
+		all[name], found = observeHost(ctx, c, name, h, gpusBefore[name], driftBefore, diags)
 		daemons[name] = describeDaemons(c, h, slices.Collect(maps.Keys(all[name])))
 		if _, unknown := h.UnknownPart(gpu.PartDaemons); unknown {
 			daemons[name] = daemonsBefore[name]
 		}
 		differs = append(differs, found...)
 	}
-	for _, name := range slices.Sorted(maps.Keys(before)) {
+	for _, name := range slices.Sorted(maps.Keys(gpusBefore)) {
 		if slices.Contains(hosts, name) {
 			continue
 		}
@@ -53,9 +53,9 @@ func (m *model) observe(ctx context.Context, c gpu.PartitionConfig, hosts []stri
 				continue
 			}
 		}
-		all[name] = before[name]
-		if b, ok := daemonsBefore[name]; ok {
-			daemons[name] = b
+		all[name] = gpusBefore[name]
+		if listed, ok := daemonsBefore[name]; ok {
+			daemons[name] = listed
 		}
 		differs = append(differs, change.Difference{Object: "host " + name, Found: "is not one of the config's hosts, but has it, and has not been given up yet"})
 	}
@@ -214,14 +214,14 @@ func (m *model) records(hosts []string, v fleet.View, diags *diag.Diagnostics) m
 
 // warnLost tells of GPUs that the model lists and that their hosts no longer offer.
 func (m *model) warnLost(c gpu.PartitionConfig, v fleet.View, diags *diag.Diagnostics) {
-	before := m.gpus(diags)
-	for _, name := range slices.Sorted(maps.Keys(before)) {
+	gpusBefore := m.gpus(diags)
+	for _, name := range slices.Sorted(maps.Keys(gpusBefore)) {
 		h, answered := v.Hosts[name]
 		if !answered {
 			continue
 		}
-		for _, id := range slices.Sorted(maps.Keys(before[name])) {
-			lost := before[name][id]
+		for _, id := range slices.Sorted(maps.Keys(gpusBefore[name])) {
+			lost := gpusBefore[name][id]
 			if g, ok := h.GPU(id); ok && change.Offers(c.Kind, g) {
 				continue
 			}
