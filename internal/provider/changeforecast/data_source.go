@@ -122,14 +122,20 @@ type violationModel struct {
 // Schema implements datasource.DataSource.
 func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp *datasource.SchemaResponse) {
 	resp.Schema = schema.Schema{
-		MarkdownDescription: "What a layout, and the assignments of VMs to it, would do to the hosts and to what runs there, without doing it. The values are known in the plan, " +
-			"for preconditions, `check` blocks and policy engines.",
+		MarkdownDescription: "What a layout, and the assignments of VMs to it, would do to the hosts and to what runs there, without doing it. " +
+			"The values are known in the plan, for preconditions, `check` blocks and policy engines.",
 		Attributes: map[string]schema.Attribute{
-			"hosts":    tfschema.OptionalSetOf(types.StringType, "Hosts, as the provider names them. One of `hosts` and `cluster` is required.", scope.HostValidators()...),
-			"cluster":  tfschema.OptionalText("A failover cluster: all of the provider's hosts that are its nodes.", stringvalidator.LengthAtLeast(1)),
+			"hosts": tfschema.OptionalSetOf(types.StringType, "Hosts, as the provider names them. One of `hosts` and `cluster` is required.",
+				scope.HostValidators()...),
+			"cluster": tfschema.OptionalText("A failover cluster: all of the provider's hosts that are its nodes.",
+				stringvalidator.LengthAtLeast(1)),
 			"selector": tfschema.OptionalObject("Narrows the GPUs, as in `gpu_partition_config`.", scope.SelectorAttributes()),
-			"gpu_p": tfschema.OptionalObject("The wanted GPU-P layout. One of `gpu_p`, `mig`, `vgpu`, `mps` and `time_slicing` is required.", tfschema.Attributes{
-				"partition_count": schema.Int64Attribute{MarkdownDescription: "Partitions per GPU.", Required: true, Validators: []validator.Int64{int64validator.AtLeast(1)}},
+			"gpu_p": tfschema.OptionalObject("The wanted GPU-P layout. One of `gpu_p`, `mig`, `vgpu`, `mps` and "+
+				"`time_slicing` is required.", tfschema.Attributes{
+				"partition_count": schema.Int64Attribute{
+					MarkdownDescription: "Partitions per GPU.", Required: true,
+					Validators: []validator.Int64{int64validator.AtLeast(1)},
+				},
 			}),
 			"mig":          layout.MIG("The wanted MIG layout, as in `gpu_partition_config`."),
 			"vgpu":         layout.VGPU("The wanted layout of vGPUs, as in `gpu_partition_config`."),
@@ -140,14 +146,19 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 			"resets_gpus":  resetsAttribute(),
 			"seats":        seatsAttribute(),
 			"disruption":   tfschema.ComputedText("The class of the whole change: `none`, `process_restart`, `vm_restart` or `gpu_reset`."),
-			"feasible":     tfschema.ComputedFlag("Whether no rule forbids the change, given that `max_disruption` allows its class, and every VM that it stops may be stopped."),
+			"feasible": tfschema.ComputedFlag("Whether no rule forbids the change, given that `max_disruption` allows its class, and every VM " +
+				"that it stops may be stopped."),
 			"gpus": tfschema.ComputedList("The GPUs whose layout would change.", tfschema.Attributes{
-				"host": tfschema.ComputedText("The host."), "gpu_id": tfschema.ComputedText("The GPU's id."), "model": tfschema.ComputedText("The model."),
-				"from_partition_count": tfschema.ComputedNumber("The count now; null for other kinds."), "to_partition_count": tfschema.ComputedNumber("The wanted count; null for other kinds."),
-				"partition_vram_mib": tfschema.ComputedNumber("The memory that a partition is expected to have, in MiB; null for other kinds."),
-				"holders":            tfschema.ComputedListOf(types.StringType, "Running VMs that hold partitions of the GPU, or processes and VMs that keep its modes from being switched, or clients that end with an MPS daemon."),
+				"host": tfschema.ComputedText("The host."), "gpu_id": tfschema.ComputedText("The GPU's id."),
+				"model":                tfschema.ComputedText("The model."),
+				"from_partition_count": tfschema.ComputedNumber("The count now; null for other kinds."),
+				"to_partition_count":   tfschema.ComputedNumber("The wanted count; null for other kinds."),
+				"partition_vram_mib":   tfschema.ComputedNumber("The memory that a partition is expected to have, in MiB; null for other kinds."),
+				"holders": tfschema.ComputedListOf(types.StringType, "Running VMs that hold partitions of the GPU, or processes and VMs "+
+					"that keep its modes from being switched, or clients that end with an MPS daemon."),
 				"mig": tfschema.ComputedObject("The change of MIG; null for other kinds.", tfschema.Attributes{
-					"from_layout":   tfschema.ComputedText("The layout now, such as `1g.10gb@0+3g.40gb@4`; `none` for MIG mode without instances, `off` without MIG mode."),
+					"from_layout": tfschema.ComputedText("The layout now, such as `1g.10gb@0+3g.40gb@4`; `none` for MIG mode without instances, " +
+						"`off` without MIG mode."),
 					"to_layout":     tfschema.ComputedText("The layout that the GPU would get."),
 					"switches_mode": tfschema.ComputedText("`on` or `off` when MIG mode is switched, else null."),
 					"resets_gpu":    tfschema.ComputedFlag("Whether that resets the GPU."),
@@ -167,13 +178,17 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 				"sharing": sharingAttribute(),
 			}),
 			"stops_vms": tfschema.ComputedList("The running VMs that would be shut down and started again.", tfschema.Attributes{
-				"host": tfschema.ComputedText("The VM's owner host."), "vm": tfschema.ComputedText("The VM's name."), "vm_id": tfschema.ComputedText("The VM's id."),
+				"host": tfschema.ComputedText("The VM's owner host."), "vm": tfschema.ComputedText("The VM's name."),
+				"vm_id":   tfschema.ComputedText("The VM's id."),
 				"allowed": tfschema.ComputedFlag("Whether the VM's own assignment allows its shutdown."),
 				"reason":  tfschema.ComputedText("Why it does not."),
 			}),
 			"violations": tfschema.ComputedList("What the rules find, errors first.", tfschema.Attributes{
-				"rule": tfschema.ComputedText("The rule's id."), "level": tfschema.ComputedText("`error` or `warning`."), "host": tfschema.ComputedText("The host."), "gpu_id": tfschema.ComputedText("The GPU's id."), "vm": tfschema.ComputedText("The VM's name."),
-				"found": tfschema.ComputedText("What was found."), "wanted": tfschema.ComputedText("What is wanted."), "fix": tfschema.ComputedText("What to do."),
+				"rule": tfschema.ComputedText("The rule's id."), "level": tfschema.ComputedText("`error` or `warning`."),
+				"host": tfschema.ComputedText("The host."), "gpu_id": tfschema.ComputedText("The GPU's id."),
+				"vm":    tfschema.ComputedText("The VM's name."),
+				"found": tfschema.ComputedText("What was found."), "wanted": tfschema.ComputedText("What is wanted."),
+				"fix": tfschema.ComputedText("What to do."),
 			}),
 		},
 	}
@@ -199,8 +214,9 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	}
 	s, _ := scope.Decode(ctx, m.Hosts, m.Cluster, m.Selector, diags)
 	want := gpu.PartitionConfig{
-		ID: DataSourceType, Scope: s, GPUs: map[string][]string{}, MaxDisruption: gpu.DisruptGPUReset, VGPU: layout.DecodeVGPU(ctx, m.VGPU, diags),
-		MPS: layout.DecodeMPS(m.MPS, diags), TimeSlicing: layout.DecodeTimeSlicing(m.Slicing, diags),
+		ID: DataSourceType, Scope: s, GPUs: map[string][]string{}, MaxDisruption: gpu.DisruptGPUReset,
+		VGPU: layout.DecodeVGPU(ctx, m.VGPU, diags),
+		MPS:  layout.DecodeMPS(m.MPS, diags), TimeSlicing: layout.DecodeTimeSlicing(m.Slicing, diags),
 	}
 	want.Kind = scope.Kind(m.GPUP, m.MIG, m.VGPU, m.MPS, m.Slicing)
 	layout.DecodeMIG(ctx, m.MIG, &want, diags)
@@ -255,7 +271,8 @@ func (m *model) forecast(d *DataSource, v fleet.View, p change.Change) {
 func describe(host string, g change.GPUEffect) gpuModel {
 	out := gpuModel{Host: host, GPUID: g.GPU, Model: g.Model, Holders: append([]string{}, g.InTheWay...)}
 	if p := g.Partitions; p != nil {
-		out.From, out.To, out.PartitionVRAMMiB, out.Holders = new(int64(p.From)), new(int64(p.To)), new(p.VRAM.MiB()), append([]string{}, p.Holders...)
+		out.From, out.To, out.PartitionVRAMMiB, out.Holders = new(int64(p.From)), new(int64(p.To)), new(p.VRAM.MiB()),
+			append([]string{}, p.Holders...)
 	}
 	if m := g.MIG; m != nil {
 		out.MIG = &migModel{

@@ -52,9 +52,13 @@ type seatsModel struct {
 
 func assignmentsAttribute() schema.SetNestedAttribute {
 	return schema.SetNestedAttribute{
-		MarkdownDescription: "With `gpu_p`: the VMs to which the same run gives a partition, so that the forecast covers the whole run.", Optional: true,
+		MarkdownDescription: "With `gpu_p`: the VMs to which the same run gives a partition, so that the forecast covers the whole run.",
+		Optional:            true,
 		NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-			"vm":             schema.StringAttribute{MarkdownDescription: "The VM's name or id, as in `gpu_vm_assignment`.", Required: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)}},
+			"vm": schema.StringAttribute{
+				MarkdownDescription: "The VM's name or id, as in `gpu_vm_assignment`.", Required: true,
+				Validators: []validator.String{stringvalidator.LengthAtLeast(1)},
+			},
 			"allow_shutdown": tfschema.OptionalFlag("Whether its assignment allows a shutdown. Default: the provider's `power`."),
 		}},
 	}
@@ -62,8 +66,10 @@ func assignmentsAttribute() schema.SetNestedAttribute {
 
 func effectsAttribute() schema.Attribute {
 	return tfschema.ComputedList("The running VMs that the layout or an assignment disturbs, by host and name.", tfschema.Attributes{
-		"host": tfschema.ComputedText("The VM's owner host."), "vm": tfschema.ComputedText("The VM's name."), "vm_id": tfschema.ComputedText("The VM's id."),
-		"effect":  tfschema.ComputedText("`restarted` (shut down and started again), `left_off` (shut down), or `moved` (by live migration, when its node is drained)."),
+		"host": tfschema.ComputedText("The VM's owner host."), "vm": tfschema.ComputedText("The VM's name."),
+		"vm_id": tfschema.ComputedText("The VM's id."),
+		"effect": tfschema.ComputedText("`restarted` (shut down and started again), `left_off` (shut down), or `moved` (by live migration, " +
+			"when its node is drained)."),
 		"why":     tfschema.ComputedText("What needs the VM off; empty for a VM that is moved."),
 		"allowed": tfschema.ComputedFlag("Whether the VM's own assignment allows its shutdown."),
 		"reason":  tfschema.ComputedText("Why it does not."),
@@ -78,7 +84,8 @@ func resetsAttribute() schema.Attribute {
 }
 
 func seatsAttribute() schema.Attribute {
-	return tfschema.ComputedList("With `gpu_p`: the partitions of each host after the run, and how many VMs they are for. Empty for other kinds.", tfschema.Attributes{
+	return tfschema.ComputedList("With `gpu_p`: the partitions of each host after the run, and how many VMs they are "+
+		"for. Empty for other kinds.", tfschema.Attributes{
 		"host":  tfschema.ComputedText("The host."),
 		"total": tfschema.ComputedNumber("Partitions of the GPUs that the layout covers."),
 		"taken": tfschema.ComputedNumber("VMs of the host that have a partition adapter or get one, running or not."),
@@ -114,7 +121,10 @@ func (d *DataSource) foresee(v fleet.View, layout change.Change, assignments []a
 		if !a.AllowShutdown.IsNull() {
 			power.AllowShutdown = a.AllowShutdown.ValueBool()
 		}
-		assigned := gpu.Assignment{Kind: gpu.AssignPartition, VM: a.VM.ValueString(), VMID: at.VM.ID, VMName: at.VM.Name, Host: at.Host, Power: power, Partition: &gpu.PartitionWant{}}
+		assigned := gpu.Assignment{
+			Kind: gpu.AssignPartition, VM: a.VM.ValueString(), VMID: at.VM.ID, VMName: at.VM.Name, Host: at.Host,
+			Power: power, Partition: &gpu.PartitionWant{},
+		}
 		does := change.Change{Subject: DataSourceType, Want: gpu.Want{Assignment: &assigned}}
 		for i, f := range d.Fleet.Forecasts(v, does) {
 			if len(f.Stops) == 0 && len(f.Refused.Of(change.VMMustBeOff)) > 0 {

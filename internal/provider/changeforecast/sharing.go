@@ -35,7 +35,8 @@ func describeSharing(c *change.SharingEffect) *sharingModel {
 }
 
 func sharingAttribute() schema.Attribute {
-	return tfschema.ComputedObject("The change of MPS or time-slicing, inside of MIG instances too; null when there is none.", tfschema.Attributes{
+	return tfschema.ComputedObject("The change of MPS or time-slicing, inside of MIG instances too; "+
+		"null when there is none.", tfschema.Attributes{
 		"from_compute_mode": tfschema.ComputedText("The compute mode now; null when it stays."),
 		"to_compute_mode":   tfschema.ComputedText("The compute mode that the GPU would get; null when it stays."),
 		"from_time_slice":   tfschema.ComputedText("The time slice now; null when it stays."),

@@ -16,7 +16,9 @@ import (
 // UpgradeResourceState gives a state of this version back as it came, written as all other answers are: Terraform reads that in a
 // third of the time that it takes to read the JSON of the state. The framework's own way there makes 3,000 more allocations for an
 // assignment.
-func (d *server) UpgradeResourceState(ctx context.Context, r *tfprotov6.UpgradeResourceStateRequest) (*tfprotov6.UpgradeResourceStateResponse, error) {
+func (d *server) UpgradeResourceState(
+	ctx context.Context, r *tfprotov6.UpgradeResourceStateRequest,
+) (*tfprotov6.UpgradeResourceStateResponse, error) {
 	k, ok := d.kinds()[r.TypeName]
 	if !ok || r.RawState == nil || r.Version != k.schema.Version {
 		return d.Served.UpgradeResourceState(ctx, r)

@@ -21,7 +21,8 @@ import (
 func text(title, must string, wrong func(s string) (found, wanted string)) validator.String {
 	return tfschema.StringValidator{Must: tfschema.Must(must), Check: func(s string, at path.Path, diags *diag.Diagnostics) {
 		if found, wanted := wrong(s); wanted != "" {
-			diags.AddAttributeError(at, title, fmt.Sprintf("Attribute: %s\nFound: %s.\nWanted: %s.", at, words.Capital(found), words.Capital(wanted)))
+			diags.AddAttributeError(at, title, fmt.Sprintf("Attribute: %s\nFound: %s.\nWanted: %s.", at, words.Capital(found),
+				words.Capital(wanted)))
 		}
 	}}
 }

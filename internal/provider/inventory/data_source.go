@@ -151,40 +151,49 @@ type holderModel struct {
 // Schema implements datasource.DataSource.
 func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp *datasource.SchemaResponse) {
 	resp.Schema = schema.Schema{
-		MarkdownDescription: "What the hosts have: GPUs with the assigned status that Windows Admin Center shows, virtual machines, pools, MPS daemons, shares, and who holds what.",
+		MarkdownDescription: "What the hosts have: GPUs with the assigned status that Windows Admin Center shows, virtual machines, pools, " +
+			"MPS daemons, shares, and who holds what.",
 		Attributes: map[string]schema.Attribute{
-			"hosts":        tfschema.OptionalSetOf(types.StringType, "Hosts to look at, as the provider names them. Default: all.", scope.HostValidators()...),
+			"hosts": tfschema.OptionalSetOf(types.StringType, "Hosts to look at, as the provider names them. Default: all.",
+				scope.HostValidators()...),
 			"include_json": tfschema.OptionalFlag("Whether to fill in `json`. It is large and changes whenever a VM starts or stops."),
 			"inventory": tfschema.ComputedMap("The hosts, by name.", tfschema.Attributes{
-				"platform":   tfschema.ComputedText("`hyperv` or `linux`."),
-				"os":         tfschema.ComputedText("The operating system."),
-				"os_build":   tfschema.ComputedNumber("The operating system's build; null when not known."),
-				"cluster":    tfschema.ComputedText("The failover cluster; null for a standalone host."),
-				"node_state": tfschema.ComputedText("The node's state in its cluster: `up`, `down`, `paused`, `draining` or `joining`; null for a standalone host."),
-				"booted_at":  tfschema.ComputedText("When the host last started, in RFC 3339; null when not known."),
-				"gpus":       gpusAttribute(),
+				"platform": tfschema.ComputedText("`hyperv` or `linux`."),
+				"os":       tfschema.ComputedText("The operating system."),
+				"os_build": tfschema.ComputedNumber("The operating system's build; null when not known."),
+				"cluster":  tfschema.ComputedText("The failover cluster; null for a standalone host."),
+				"node_state": tfschema.ComputedText("The node's state in its cluster: `up`, `down`, `paused`, `draining` or `joining`; " +
+					"null for a standalone host."),
+				"booted_at": tfschema.ComputedText("When the host last started, in RFC 3339; null when not known."),
+				"gpus":      gpusAttribute(),
 				"vms": tfschema.ComputedMap("The virtual machines that the host owns now, by id.", tfschema.Attributes{
 					"name":       tfschema.ComputedText("The VM's name."),
 					"state":      tfschema.ComputedText("`running`, `off`, `saved`, `paused`, `starting`, `stopping` or `other`."),
 					"generation": tfschema.ComputedNumber("1 or 2. A GPU partition needs 2."),
 					"clustered":  tfschema.ComputedFlag("Whether the VM is a cluster role."),
-					"guest":      tfschema.ComputedText("The guest's operating system, as it says itself while it runs: `Windows 11 Enterprise`. Null when not known. Rule `supported-guest` compares it."),
+					"guest": tfschema.ComputedText("The guest's operating system, as it says itself while it runs: `Windows 11 Enterprise`. " +
+						"Null when not known. Rule `supported-guest` compares it."),
 				}),
 				"pools":             tfschema.ComputedMapOf(types.ListType{ElemType: types.StringType}, "GPU ids by pool name."),
 				"mps_program":       tfschema.ComputedText("Where `nvidia-cuda-mps-control` is; null on a host without it."),
 				"mps_daemons":       daemonsAttribute(),
 				"shares":            sharesAttribute(),
 				"container_toolkit": tfschema.ComputedText("The version of NVIDIA's container toolkit; null on a host without it."),
-				"stale": tfschema.ComputedListOf(types.StringType, "Files and services that follow from the layout and are behind it, each with why: device nodes and CDI specifications of MIG instances. "+
+				"stale": tfschema.ComputedListOf(types.StringType, "Files and services that follow from the layout and are behind it, each with why: "+
+					"device nodes and CDI specifications of MIG instances. "+
 					"The next change of the host or `gpu-agent reconcile` tries again."),
-				"unknown": tfschema.ComputedList("What could not be read of the host. It may be there or not; changes that it concerns are refused, and all others work.", tfschema.Attributes{
-					"part":   tfschema.ComputedText("What it is of the host: `gpus`, `vms`, `partitions`, `devices`, `pools`, `policies`, `cluster`, `mps_daemons`, `shares` or `host`."),
-					"gpu_id": tfschema.ComputedText("The GPU that it is about; null for all of them. A GPU that does not tell its id is listed as `unknown-` with a number."),
-					"vm_id":  tfschema.ComputedText("The VM that it is about; null for all of them."),
-					"why":    tfschema.ComputedText("The call or the query that failed, and what it answered."),
+				"unknown": tfschema.ComputedList("What could not be read of the host. It may be there or not; changes that it concerns are "+
+					"refused, and all others work.", tfschema.Attributes{
+					"part": tfschema.ComputedText("What it is of the host: `gpus`, `vms`, `partitions`, `devices`, `pools`, `policies`, `cluster`, " +
+						"`mps_daemons`, `shares` or `host`."),
+					"gpu_id": tfschema.ComputedText("The GPU that it is about; null for all of them. A GPU that does not tell its id is listed as " +
+						"`unknown-` with a number."),
+					"vm_id": tfschema.ComputedText("The VM that it is about; null for all of them."),
+					"why":   tfschema.ComputedText("The call or the query that failed, and what it answered."),
 				}),
 			}),
-			"holders": tfschema.ComputedList("Who holds what: one entry for each GPU partition adapter and each whole GPU of a VM.", tfschema.Attributes{
+			"holders": tfschema.ComputedList("Who holds what: one entry for each GPU partition adapter and "+
+				"each whole GPU of a VM.", tfschema.Attributes{
 				"host":         tfschema.ComputedText("The VM's owner host."),
 				"vm":           tfschema.ComputedText("The VM's name."),
 				"vm_id":        tfschema.ComputedText("The VM's id."),
@@ -194,8 +203,10 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 				"pool":         tfschema.ComputedText("The pool, for kind `pool`."),
 				"owner":        tfschema.ComputedText("The owner in the VM's claim; null when no Terraform resource claims the VM."),
 			}),
-			"unreachable_hosts": tfschema.ComputedListOf(types.StringType, "Hosts that did not answer; always empty unless the provider's `on_unreachable` is `keep`."),
-			"json":              tfschema.ComputedText("The hosts in the snapshot format, as a string; null unless `include_json` is set. Written to a file it serves as `simulated_fleet` or `inventory_snapshot`."),
+			"unreachable_hosts": tfschema.ComputedListOf(types.StringType, "Hosts that did not answer; always empty unless the provider's "+
+				"`on_unreachable` is `keep`."),
+			"json": tfschema.ComputedText("The hosts in the snapshot format, as a string; null unless `include_json` is set. " +
+				"Written to a file it serves as `simulated_fleet` or `inventory_snapshot`."),
 		},
 	}
 }
@@ -205,8 +216,8 @@ func gpusAttribute() schema.Attribute {
 		"model":    tfschema.ComputedText("The model."),
 		"vendor":   tfschema.ComputedText("The vendor."),
 		"vram_mib": tfschema.ComputedNumber("Memory in MiB."),
-		"status": tfschema.ComputedText("`partitioned`, `ready_for_dda`, `paravirtualization` or `not_assignable` as in Windows Admin Center, or `assigned` for a GPU " +
-			"that a VM has whole."),
+		"status": tfschema.ComputedText("`partitioned`, `ready_for_dda`, `paravirtualization` or `not_assignable` as in Windows Admin Center, " +
+			"or `assigned` for a GPU that a VM has whole."),
 		"problem":                tfschema.ComputedText("Why the GPU does not work, in the host's own words; null when it does."),
 		"instance_path":          tfschema.ComputedText("The device instance path; it begins with `PCIP` while the GPU is dismounted."),
 		"driver_version":         tfschema.ComputedText("The host driver's version."),
@@ -224,9 +235,11 @@ func gpusAttribute() schema.Attribute {
 			"memory_mib": tfschema.ComputedNumber("Its memory in MiB."),
 			"uuids":      tfschema.ComputedListOf(types.StringType, "The UUIDs of its compute instances, which are the MIG devices."),
 		}),
-		"virtual_functions":         tfschema.ComputedNumber("How many SR-IOV virtual functions the GPU has for vGPUs, `0` when these lie on the GPU itself; null for a GPU without vGPUs."),
+		"virtual_functions": tfschema.ComputedNumber("How many SR-IOV virtual functions the GPU has for vGPUs, `0` when these lie on " +
+			"the GPU itself; null for a GPU without vGPUs."),
 		"virtual_functions_enabled": tfschema.ComputedFlag("Whether the virtual functions are on; null for a GPU without vGPUs."),
-		"vgpu_heterogeneous":        tfschema.ComputedFlag("Whether the GPU is in the mode in which vGPUs of different frame buffer sizes share it; null for a GPU without vGPUs."),
+		"vgpu_heterogeneous": tfschema.ComputedFlag("Whether the GPU is in the mode in which vGPUs of different frame buffer sizes " +
+			"share it; null for a GPU without vGPUs."),
 		"vgpus": tfschema.ComputedList("The vGPUs.", tfschema.Attributes{
 			"type":     tfschema.ComputedText("The vGPU's type."),
 			"function": tfschema.ComputedNumber("The index of its virtual function; null for a vGPU on the GPU itself."),
@@ -234,13 +247,17 @@ func gpusAttribute() schema.Attribute {
 			"uuid":     tfschema.ComputedText("The UUID of the mediated device; null for a vGPU that is none."),
 			"holder":   tfschema.ComputedText("Who holds it, such as `VM web-01`; null for nobody."),
 		}),
-		"compute_mode":       tfschema.ComputedText("How many processes may use the GPU: `default`, `exclusive_process` or `prohibited`; null when not known."),
-		"time_slice":         tfschema.ComputedText("The length of a process's time slice: `default`, `short`, `medium` or `long`; null when not known."),
+		"compute_mode": tfschema.ComputedText("How many processes may use the GPU: `default`, `exclusive_process` or " +
+			"`prohibited`; null when not known."),
+		"time_slice": tfschema.ComputedText("The length of a process's time slice: `default`, `short`, `medium` or " +
+			"`long`; null when not known."),
 		"compute_capability": tfschema.ComputedText("CUDA's compute capability, such as `9.0`; null when not known."),
-		"processes": tfschema.ComputedList("The processes that use the GPU, as far as its driver tells. Always empty on Hyper-V.", tfschema.Attributes{
-			"pid":          tfschema.ComputedNumber("The process id."),
-			"name":         tfschema.ComputedText("The process's name; null when not known."),
-			"holder":       tfschema.ComputedText("Who the process is, such as `unit train.service`, `container 3f2a` or `VM web-01`; null when not known."),
+		"processes": tfschema.ComputedList("The processes that use the GPU, as far as its driver tells. "+
+			"Always empty on Hyper-V.", tfschema.Attributes{
+			"pid":  tfschema.ComputedNumber("The process id."),
+			"name": tfschema.ComputedText("The process's name; null when not known."),
+			"holder": tfschema.ComputedText("Who the process is, such as `unit train.service`, `container 3f2a` or `VM " +
+				"web-01`; null when not known."),
 			"memory_mib":   tfschema.ComputedNumber("The memory that it uses, in MiB."),
 			"mig_instance": tfschema.ComputedText("The MIG instance that it runs in, such as `3g.40gb@4`; null for none."),
 			"share":        tfschema.ComputedText("The `gpu_share` that it was started in; null for none."),
@@ -285,7 +302,10 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 }
 
 func describe(h *gpu.Host) hostModel {
-	out := hostModel{Platform: string(h.Platform), OS: h.OS.Name, GPUs: map[string]gpuModel{}, VMs: map[string]vmModel{}, Pools: map[string][]string{}}
+	out := hostModel{
+		Platform: string(h.Platform), OS: h.OS.Name, GPUs: map[string]gpuModel{}, VMs: map[string]vmModel{},
+		Pools: map[string][]string{},
+	}
 	if h.OS.Build != 0 {
 		out.OSBuild = new(int64(h.OS.Build))
 	}
@@ -298,7 +318,10 @@ func describe(h *gpu.Host) hostModel {
 	out.describeSharing(h)
 	out.Unknown, out.Stale = []unknownModel{}, append([]string{}, h.Stale...)
 	for _, u := range h.Unknown {
-		out.Unknown = append(out.Unknown, unknownModel{Part: string(u.Part), GPU: object.NilIfEmpty(u.GPU), VM: object.NilIfEmpty(u.VM), Why: u.Why})
+		out.Unknown = append(out.Unknown, unknownModel{
+			Part: string(u.Part), GPU: object.NilIfEmpty(u.GPU), VM: object.NilIfEmpty(u.VM),
+			Why: u.Why,
+		})
 	}
 	for i := range h.GPUs {
 		g := &h.GPUs[i]
@@ -306,7 +329,8 @@ func describe(h *gpu.Host) hostModel {
 			Model: g.Model, Vendor: g.Vendor, VRAMMiB: g.VRAM.MiB(), Status: string(g.Status), InstancePath: g.InstancePath,
 			DriverVersion: g.Driver.Version, Dismounted: g.Dismounted, ValidCounts: []int64{}, Problem: object.NilIfEmpty(g.Problem),
 			Address: object.NilIfEmpty(g.Address), MIGInstances: []instanceModel{}, Processes: []processModel{}, VGPUs: []vgpuModel{},
-			ComputeMode: object.NilIfEmpty(g.ComputeMode), TimeSlice: object.NilIfEmpty(g.TimeSlice), ComputeCapability: object.NilIfEmpty(g.ComputeCapability),
+			ComputeMode: object.NilIfEmpty(g.ComputeMode), TimeSlice: object.NilIfEmpty(g.TimeSlice),
+			ComputeCapability: object.NilIfEmpty(g.ComputeCapability),
 		}
 		if g.MIG != nil {
 			x.describeMIG(g.MIG)
@@ -333,7 +357,10 @@ func describe(h *gpu.Host) hostModel {
 	}
 	for i := range h.VMs {
 		vm := &h.VMs[i]
-		out.VMs[vm.ID] = vmModel{Name: vm.Name, State: string(vm.State), Generation: int64(vm.Generation), Clustered: vm.Clustered, Guest: object.NilIfEmpty(vm.Guest)}
+		out.VMs[vm.ID] = vmModel{
+			Name: vm.Name, State: string(vm.State), Generation: int64(vm.Generation), Clustered: vm.Clustered,
+			Guest: object.NilIfEmpty(vm.Guest),
+		}
 	}
 	for _, p := range h.Pools {
 		out.Pools[p.Name] = append([]string{}, p.GPUs...)
@@ -407,13 +434,17 @@ func (x *gpuModel) describeVGPUs(v *gpu.VGPU) {
 	for i := range now {
 		in := &now[i]
 		x.VGPUs = append(x.VGPUs, vgpuModel{
-			Type: in.Type, Function: layout.Function(in.VGPUPlace), Address: object.NilIfEmpty(in.Address), UUID: object.NilIfEmpty(in.UUID), Holder: object.NilIfEmpty(in.Holder),
+			Type: in.Type, Function: layout.Function(in.VGPUPlace), Address: object.NilIfEmpty(in.Address), UUID: object.NilIfEmpty(in.UUID),
+			Holder: object.NilIfEmpty(in.Holder),
 		})
 	}
 }
 
 func describeProcess(g *gpu.GPU, p gpu.Process) processModel {
-	out := processModel{PID: int64(p.PID), Name: object.NilIfEmpty(p.Name), Holder: object.NilIfEmpty(p.Holder), MemoryMiB: p.Memory.MiB(), Share: object.NilIfEmpty(p.Share)}
+	out := processModel{
+		PID: int64(p.PID), Name: object.NilIfEmpty(p.Name), Holder: object.NilIfEmpty(p.Holder), MemoryMiB: p.Memory.MiB(),
+		Share: object.NilIfEmpty(p.Share),
+	}
 	if g.MIG == nil || p.GPUInstance == nil {
 		return out
 	}

@@ -35,18 +35,23 @@ type shareModel struct {
 }
 
 func daemonsAttribute() schema.Attribute {
-	return tfschema.ComputedList("The control daemons of the Multi-Process Service (MPS) on the host, those of `gpu_partition_config` and those of others.", tfschema.Attributes{
-		"name":                     tfschema.ComputedText("The daemon's name; null for one that this provider has not made."),
-		"gpu_ids":                  tfschema.ComputedListOf(types.StringType, "The GPUs that it serves, in the order in which clients count them. One that the host no longer has goes by its UUID."),
-		"mig_instance":             tfschema.ComputedText("The GPU instance that it serves, such as `3g.40gb@4`; null for whole GPUs."),
-		"pid":                      tfschema.ComputedNumber("Its process id; null while it does not run."),
-		"pipe_directory":           tfschema.ComputedText("What clients set `CUDA_MPS_PIPE_DIRECTORY` to."),
-		"uid":                      tfschema.ComputedNumber("The id of the user whose processes may be clients; null with `multi_user`, or when not known."),
-		"multi_user":               tfschema.ComputedFlag("Whether processes of all users may be clients."),
-		"active_thread_percentage": tfschema.ComputedDecimal("The most of a device's multiprocessors for each client process, in percent; null for no limit."),
-		"pinned_memory_limit_mib":  tfschema.ComputedNumber("The most memory for each client process on each device, in MiB; null for no limit."),
-		"client_pids":              tfschema.ComputedListOf(types.Int64Type, "The process ids of its clients; always empty for a daemon that this provider has not made."),
-		"problem":                  tfschema.ComputedText("Why the daemon does not run or answer; null when it does."),
+	return tfschema.ComputedList("The control daemons of the Multi-Process Service (MPS) on the host, those of "+
+		"`gpu_partition_config` and those of others.", tfschema.Attributes{
+		"name": tfschema.ComputedText("The daemon's name; null for one that this provider has not made."),
+		"gpu_ids": tfschema.ComputedListOf(types.StringType, "The GPUs that it serves, in the order in which clients count "+
+			"them. One that the host no longer has goes by its UUID."),
+		"mig_instance":   tfschema.ComputedText("The GPU instance that it serves, such as `3g.40gb@4`; null for whole GPUs."),
+		"pid":            tfschema.ComputedNumber("Its process id; null while it does not run."),
+		"pipe_directory": tfschema.ComputedText("What clients set `CUDA_MPS_PIPE_DIRECTORY` to."),
+		"uid": tfschema.ComputedNumber("The id of the user whose processes may be clients; " +
+			"null with `multi_user`, or when not known."),
+		"multi_user": tfschema.ComputedFlag("Whether processes of all users may be clients."),
+		"active_thread_percentage": tfschema.ComputedDecimal("The most of a device's multiprocessors for each client process, " +
+			"in percent; null for no limit."),
+		"pinned_memory_limit_mib": tfschema.ComputedNumber("The most memory for each client process on each device, in MiB; null for no limit."),
+		"client_pids": tfschema.ComputedListOf(types.Int64Type, "The process ids of its clients; always empty for a daemon that "+
+			"this provider has not made."),
+		"problem": tfschema.ComputedText("Why the daemon does not run or answer; null when it does."),
 	})
 }
 
@@ -78,7 +83,8 @@ func (m *hostModel) describeSharing(h *gpu.Host) {
 
 func describeDaemon(d *gpu.MPSDaemon) daemonModel {
 	out := daemonModel{
-		Name: object.NilIfEmpty(d.Name), GPUIDs: []string{}, PipeDirectory: object.NilIfEmpty(d.PipeDir), MultiUser: d.MultiUser, Clients: []int64{}, Problem: object.NilIfEmpty(d.Problem),
+		Name: object.NilIfEmpty(d.Name), GPUIDs: []string{}, PipeDirectory: object.NilIfEmpty(d.PipeDir), MultiUser: d.MultiUser,
+		Clients: []int64{}, Problem: object.NilIfEmpty(d.Problem),
 	}
 	for _, at := range d.Devices {
 		out.GPUIDs = append(out.GPUIDs, at.GPU)

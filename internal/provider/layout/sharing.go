@@ -25,12 +25,17 @@ import (
 // MPS is the attribute mps, on GPUs.
 func MPS(text string) schema.SingleNestedAttribute {
 	return mpsAt(path.MatchRoot("mps"), text,
-		tfschema.OptionalText("The compute mode of the GPUs: `exclusive_process` (the default), in which no process goes past MPS, or `default`. What it was is put back when a GPU leaves the config.",
+		tfschema.OptionalText("The compute mode of the GPUs: `exclusive_process` (the default), in which no process goes past MPS, "+
+			"or `default`. What it was is put back when a GPU leaves the config.",
 			stringvalidator.OneOf(string(gpu.ComputeExclusiveProcess), string(gpu.ComputeDefault))),
-		tfschema.OptionalText("`per_host` (the default): one control daemon on each host for all GPUs of the config, so that a process can use several. `per_gpu`: one for each GPU, so that "+
-			"what ends one ends no client on other GPUs; each `gpu_share` has one GPU. A change terminates the clients.", stringvalidator.OneOf(daemonPerHost, daemonPerGPU)),
-		tfschema.OptionalFlag("`true` gives each `gpu_share` a static partition: multiprocessors of its own, in chunks, rounded down from its `active_thread_percentage`. Takes driver R590 on GPUs from Ampere on, and "+
-			"`daemons = \"per_gpu\"`. Processes outside of shares cannot use the GPUs then. A change terminates the clients.", boolvalidator.Equals(true)))
+		tfschema.OptionalText("`per_host` (the default): one control daemon on each host for all GPUs of the config, so that a process can use "+
+			"several. `per_gpu`: one for each GPU, so that "+
+			"what ends one ends no client on other GPUs; each `gpu_share` has one GPU. A change terminates the clients.",
+			stringvalidator.OneOf(daemonPerHost, daemonPerGPU)),
+		tfschema.OptionalFlag("`true` gives each `gpu_share` a static partition: multiprocessors of its own, in chunks, rounded down from its "+
+			"`active_thread_percentage`. Takes driver R590 on GPUs from Ampere on, and "+
+			"`daemons = \"per_gpu\"`. Processes outside of shares cannot use the GPUs then. A change terminates the clients.",
+			boolvalidator.Equals(true)))
 }
 
 // Values of the attribute daemons.
@@ -41,22 +46,28 @@ const (
 
 // mpsAt is MPS on GPUs or inside of GPU instances. at is where: an error would spell a relative
 // path as it was written, steps up included.
-func mpsAt(at path.Expression, text string, computeMode, daemons schema.StringAttribute, partitions schema.BoolAttribute) schema.SingleNestedAttribute {
+func mpsAt(
+	at path.Expression, text string, computeMode, daemons schema.StringAttribute, partitions schema.BoolAttribute,
+) schema.SingleNestedAttribute {
 	return tfschema.OptionalObject(text, tfschema.Attributes{
-		"uid": tfschema.OptionalNumber("The id of the user whose processes may be clients of MPS. Exactly one of `uid` and `multi_user` is required: with MPS, processes of a second user would wait until those of the first have ended.",
+		"uid": tfschema.OptionalNumber("The id of the user whose processes may be clients of MPS. Exactly one of `uid` and `multi_user` is "+
+			"required: with MPS, processes of a second user would wait until those of the first have ended.",
 			int64validator.ExactlyOneOf(at.AtName("uid"), at.AtName("multi_user")), int64validator.Between(0, math.MaxUint32-1)),
 		"multi_user": schema.BoolAttribute{ // without it a uid is stated
 			MarkdownDescription: "`true` lets processes of all users be clients, who then share one MPS server.",
 			Optional:            true, Validators: []validator.Bool{boolvalidator.Equals(true)},
 		},
-		"active_thread_percentage": tfschema.OptionalDecimal("The most of a device's multiprocessors that each client process may use, in percent: above 0, at most 100, with one digit after the point at most. It is a limit and reserves "+
+		"active_thread_percentage": tfschema.OptionalDecimal("The most of a device's multiprocessors that each client process may use, "+
+			"in percent: above 0, at most 100, with one digit after the point at most. It is a limit and reserves "+
 			"nothing. Default: no limit. A share may hold its own processes to less.", PercentageValidators()...),
-		"pinned_memory_limit_mib": tfschema.OptionalNumber("The most memory, in MiB, that each client process may use on each device; two processes may use it twice. MPS takes whole GiB only from 1024 on. "+
+		"pinned_memory_limit_mib": tfschema.OptionalNumber("The most memory, in MiB, that each client process may use on each device; "+
+			"two processes may use it twice. MPS takes whole GiB only from 1024 on. "+
 			"Default: no limit.", MemoryValidators()...),
 		"compute_mode":      computeMode,
 		"daemons":           daemons,
 		"static_partitions": partitions,
-		"oversubscription": tfschema.OptionalDecimal("How often the memory limits and the thread percentages of shares may add up to a device. Default `1`: shares never hold more than there is.",
+		"oversubscription": tfschema.OptionalDecimal("How often the memory limits and the thread percentages of shares may add up to a device. "+
+			"Default `1`: shares never hold more than there is.",
 			oversubscription...),
 	})
 }
@@ -64,16 +75,21 @@ func mpsAt(at path.Expression, text string, computeMode, daemons schema.StringAt
 // TimeSlicing is the attribute time_slicing, on GPUs.
 func TimeSlicing(text string) schema.SingleNestedAttribute {
 	lengths := words.Each(gpu.TimeSlices(), func(t gpu.TimeSlice) string { return string(t) })
-	return timeSlicing(text, "How many shares each GPU takes, at least 2.", tfschema.OptionalText("How long a time slice is: `default` (as the driver chooses), `short`, `medium` or `long`. NVIDIA does not say how long each is. Default `default`.",
+	return timeSlicing(text, "How many shares each GPU takes, at least 2.", tfschema.OptionalText("How long a time slice is: "+
+		"`default` (as the driver chooses), `short`, `medium` or `long`. NVIDIA does not say how long each is. Default `default`.",
 		stringvalidator.OneOf(lengths...)))
 }
 
 // timeSlicing is time-slicing of GPUs or of GPU instances.
 func timeSlicing(text, replicas string, interval schema.StringAttribute) schema.SingleNestedAttribute {
 	return tfschema.OptionalObject(text, tfschema.Attributes{
-		"interval":         interval,
-		"replicas":         schema.Int64Attribute{MarkdownDescription: replicas, Required: true, Validators: []validator.Int64{int64validator.Between(2, replicasAtMost)}},
-		"oversubscription": tfschema.OptionalDecimal("How often the memory limits of shares may add up to a device. Default `1`: shares never hold more than there is.", oversubscription...),
+		"interval": interval,
+		"replicas": schema.Int64Attribute{
+			MarkdownDescription: replicas, Required: true,
+			Validators: []validator.Int64{int64validator.Between(2, replicasAtMost)},
+		},
+		"oversubscription": tfschema.OptionalDecimal("How often the memory limits of shares may add up to a device. "+
+			"Default `1`: shares never hold more than there is.", oversubscription...),
 	})
 }
 
@@ -113,8 +129,9 @@ func DecodeMPS(o types.Object, diags *diag.Diagnostics) *gpu.MPSLayout {
 		return nil
 	}
 	return &gpu.MPSLayout{
-		MultiUser: m.MultiUser.ValueBool(), ActiveThreadPercentage: m.Threads.ValueFloat64(), PinnedMemoryLimit: gpu.FromMiB(m.MemoryMiB.ValueInt64()),
-		ComputeMode: gpu.ComputeMode(m.ComputeMode.ValueString()), Oversubscription: m.Oversubscription.ValueFloat64(),
+		MultiUser: m.MultiUser.ValueBool(), ActiveThreadPercentage: m.Threads.ValueFloat64(),
+		PinnedMemoryLimit: gpu.FromMiB(m.MemoryMiB.ValueInt64()),
+		ComputeMode:       gpu.ComputeMode(m.ComputeMode.ValueString()), Oversubscription: m.Oversubscription.ValueFloat64(),
 		PerGPU: m.Daemons.ValueString() == daemonPerGPU, StaticPartitions: m.Partitions.ValueBool(), User: object.IntFromInt64(m.User),
 	}
 }
@@ -125,8 +142,9 @@ func EncodeMPS(ctx context.Context, l *gpu.MPSLayout, diags *diag.Diagnostics) t
 		return types.ObjectNull(tfschema.TypesOf(MPS("").Attributes))
 	}
 	m := mpsModel{
-		User: object.Int64FromInt(l.User), MultiUser: object.NullIfFalse(l.MultiUser), Threads: number(l.ActiveThreadPercentage), ComputeMode: object.NullIfEmpty(l.ComputeMode),
-		Partitions: object.NullIfFalse(l.StaticPartitions), Oversubscription: number(l.Oversubscription),
+		User: object.Int64FromInt(l.User), MultiUser: object.NullIfFalse(l.MultiUser), Threads: number(l.ActiveThreadPercentage),
+		ComputeMode: object.NullIfEmpty(l.ComputeMode),
+		Partitions:  object.NullIfFalse(l.StaticPartitions), Oversubscription: number(l.Oversubscription),
 	}
 	if l.PerGPU {
 		m.Daemons = types.StringValue(daemonPerGPU)
@@ -144,7 +162,8 @@ func DecodeTimeSlicing(o types.Object, diags *diag.Diagnostics) *gpu.TimeSlicing
 		return nil
 	}
 	return &gpu.TimeSlicing{
-		Interval: gpu.TimeSlice(m.Interval.ValueString()), Replicas: int(m.Replicas.ValueInt64()), Oversubscription: m.Oversubscription.ValueFloat64(),
+		Interval: gpu.TimeSlice(m.Interval.ValueString()), Replicas: int(m.Replicas.ValueInt64()),
+		Oversubscription: m.Oversubscription.ValueFloat64(),
 	}
 }
 
@@ -153,7 +172,10 @@ func EncodeTimeSlicing(ctx context.Context, l *gpu.TimeSlicing, diags *diag.Diag
 	if l == nil {
 		return types.ObjectNull(tfschema.TypesOf(TimeSlicing("").Attributes))
 	}
-	m := timeSlicingModel{Interval: object.NullIfEmpty(l.Interval), Replicas: types.Int64Value(int64(l.Replicas)), Oversubscription: number(l.Oversubscription)}
+	m := timeSlicingModel{
+		Interval: object.NullIfEmpty(l.Interval), Replicas: types.Int64Value(int64(l.Replicas)),
+		Oversubscription: number(l.Oversubscription),
+	}
 	return encode(ctx, TimeSlicing(""), m, diags)
 }
 

@@ -23,14 +23,18 @@ const countAtMost = 1024
 // VGPU is the attribute vgpu.
 func VGPU(text string) schema.SingleNestedAttribute {
 	return tfschema.OptionalObject(text, tfschema.Attributes{
-		"type": tfschema.OptionalText("The vGPU type of each GPU, such as `L40S-12Q`. Data source `gpu_partition_options` lists the types of a GPU. A MIG-backed type, such as `H100-1-10C`, brings MIG mode and its GPU instances. "+
-			"One of `type` and `types` is required.", stringvalidator.ExactlyOneOf(path.MatchRelative().AtParent().AtName("types")), stringvalidator.LengthAtLeast(1)),
+		"type": tfschema.OptionalText("The vGPU type of each GPU, such as `L40S-12Q`. Data source `gpu_partition_options` lists the types of a "+
+			"GPU. A MIG-backed type, such as `H100-1-10C`, brings MIG mode and its GPU instances. "+
+			"One of `type` and `types` is required.", stringvalidator.ExactlyOneOf(path.MatchRelative().AtParent().AtName("types")),
+			stringvalidator.LengthAtLeast(1)),
 		"count": tfschema.OptionalNumber("With `type`: vGPUs per GPU. Default: as many of the type as the GPU takes.",
 			int64validator.AlsoRequires(path.MatchRelative().AtParent().AtName("type")), int64validator.Between(1, countAtMost)),
-		"types": tfschema.OptionalMapOf(types.Int64Type, "Number of vGPUs per GPU by type, such as `{ \"L40S-24Q\" = 1, \"L40S-12Q\" = 2 }`. `{}` is no vGPUs, and `0` of a type the same as without it. MIG-backed types are not beside others. Their sizes may differ without heterogeneous mode.",
+		"types": tfschema.OptionalMapOf(types.Int64Type, "Number of vGPUs per GPU by type, such as `{ \"L40S-24Q\" = 1, \"L40S-12Q\" = 2 }`. "+
+			"`{}` is no vGPUs, and `0` of a type the same as without it. MIG-backed types are not beside others. "+
+			"Their sizes may differ without heterogeneous mode.",
 			mapvalidator.KeysAre(stringvalidator.LengthAtLeast(1)), mapvalidator.ValueInt64sAre(int64validator.Between(0, countAtMost))),
-		"heterogeneous": tfschema.OptionalFlag("Whether vGPUs of different frame buffer sizes may share a GPU. It changes only while the GPU has no vGPU. Default: `true` for `types` of " +
-			"different sizes, else as the GPU has it."),
+		"heterogeneous": tfschema.OptionalFlag("Whether vGPUs of different frame buffer sizes may share a GPU. " +
+			"It changes only while the GPU has no vGPU. Default: `true` for `types` of different sizes, else as the GPU has it."),
 	})
 }
 

@@ -60,15 +60,18 @@ func (l *lister) Configure(_ context.Context, req resource.ConfigureRequest, res
 // ListResourceConfigSchema implements list.ListResource.
 func (l *lister) ListResourceConfigSchema(_ context.Context, _ list.ListResourceSchemaRequest, resp *list.ListResourceSchemaResponse) {
 	resp.Schema = schema.Schema{
-		MarkdownDescription: "Lists " + l.Object + " that hosts have and that this state can import: those that nobody has a record of, and those of the provider's `owner`. Changes nothing. Requires Terraform 1.14.",
+		MarkdownDescription: "Lists " + l.Object + " that hosts have and that this state can import: those that nobody has a record of, " +
+			"and those of the provider's `owner`. Changes nothing. Requires Terraform 1.14.",
 		Attributes: map[string]schema.Attribute{
-			"host":      tfschema.OptionalText("Lists those of one host only, as the provider names it.", stringvalidator.LengthAtLeast(1), stringvalidator.ConflictsWith(path.MatchRoot("cluster"))),
+			"host": tfschema.OptionalText("Lists those of one host only, as the provider names it.", stringvalidator.LengthAtLeast(1),
+				stringvalidator.ConflictsWith(path.MatchRoot("cluster"))),
 			"cluster":   tfschema.OptionalText("Lists those of the hosts of a failover cluster only.", stringvalidator.LengthAtLeast(1)),
 			"unmanaged": tfschema.OptionalFlag("Lists only what no Terraform state has a record of. Default `false`."),
 		},
 	}
 	if l.KindsOf != "" {
-		resp.Schema.Attributes["kind"] = tfschema.OptionalText(l.KindsOf+": one of `"+strings.Join(l.Kinds, "`, `")+"`.", stringvalidator.OneOf(l.Kinds...))
+		resp.Schema.Attributes["kind"] = tfschema.OptionalText(l.KindsOf+": one of `"+strings.Join(l.Kinds, "`, `")+"`.",
+			stringvalidator.OneOf(l.Kinds...))
 	}
 }
 
@@ -84,7 +87,8 @@ func (l *lister) List(ctx context.Context, req list.ListRequest, stream *list.Li
 		diags.Append(req.Config.GetAttribute(ctx, path.Root("kind"), &kind)...)
 	}
 	if l.fleet == nil || l.fleet.Unknown() {
-		diags.AddError("Hosts are not known", "Found: The provider's configuration has values that are not known.\nFix: List with values that are.")
+		diags.AddError("Hosts are not known", "Found: The provider's configuration has values that are not known.\n"+
+			"Fix: List with values that are.")
 	}
 	if diags.HasError() {
 		stream.Results = list.ListResultsStreamDiagnostics(diags)
@@ -142,7 +146,9 @@ func (f filter) warnOfLeft(left []fleet.Left, diags *diag.Diagnostics) {
 	}
 }
 
-func (l *lister) results(ctx context.Context, req list.ListRequest, v fleet.View, found []fleet.Adoptable, diags diag.Diagnostics) iter.Seq[list.ListResult] {
+func (l *lister) results(
+	ctx context.Context, req list.ListRequest, v fleet.View, found []fleet.Adoptable, diags diag.Diagnostics,
+) iter.Seq[list.ListResult] {
 	return func(push func(list.ListResult) bool) {
 		if len(diags) > 0 && !push(list.ListResult{Diagnostics: diags}) {
 			return

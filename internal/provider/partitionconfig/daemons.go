@@ -23,7 +23,8 @@ type daemonModel struct {
 
 var (
 	daemonType = types.ObjectType{AttrTypes: map[string]attr.Type{
-		"name": types.StringType, "pipe_directory": types.StringType, "gpu_ids": types.ListType{ElemType: types.StringType}, "mig_instance": types.StringType,
+		"name": types.StringType, "pipe_directory": types.StringType, "gpu_ids": types.ListType{ElemType: types.StringType},
+		"mig_instance": types.StringType,
 	}}
 	daemonsOfHostType = types.ListType{ElemType: daemonType}
 )

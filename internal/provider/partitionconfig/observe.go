@@ -57,7 +57,8 @@ func (m *model) observe(ctx context.Context, c gpu.PartitionConfig, hosts []stri
 		if listed, ok := daemonsBefore[name]; ok {
 			daemons[name] = listed
 		}
-		differs = append(differs, change.Difference{Object: "host " + name, Found: "is not one of the config's hosts, but has it, and has not been given up yet"})
+		differs = append(differs, change.Difference{Object: "host " + name, Found: "is not one of the config's hosts, but has it, " +
+			"and has not been given up yet"})
 	}
 
 	sizes := map[types.Int64]bool{}
@@ -79,7 +80,9 @@ func (m *model) observe(ctx context.Context, c gpu.PartitionConfig, hosts []stri
 }
 
 // begun adds the hosts to which a run that ended early has given the config.
-func (m *model) begun(ctx context.Context, f *fleet.Fleet, token string, c gpu.PartitionConfig, v fleet.View, diags *diag.Diagnostics) fleet.View {
+func (m *model) begun(
+	ctx context.Context, f *fleet.Fleet, token string, c gpu.PartitionConfig, v fleet.View, diags *diag.Diagnostics,
+) fleet.View {
 	more, v := f.Begun(ctx, v, gpu.ClaimConfig, c.ID, token)
 	if len(more) == 0 {
 		return v
@@ -101,7 +104,8 @@ func (m *model) begun(ctx context.Context, f *fleet.Fleet, token string, c gpu.P
 
 // keepObserved takes what a state has in the computed attributes.
 func (m *model) keepObserved(state *model) {
-	m.GPUs, m.Daemons, m.PartitionVRAMMiB, m.Isolation, m.Drift = state.GPUs, state.Daemons, state.PartitionVRAMMiB, state.Isolation, state.Drift
+	m.GPUs, m.Daemons, m.PartitionVRAMMiB, m.Isolation, m.Drift = state.GPUs, state.Daemons, state.PartitionVRAMMiB, state.Isolation,
+		state.Drift
 }
 
 // forgetObserved makes the computed attributes unknown that only the hosts can tell after
@@ -121,7 +125,8 @@ func (m *model) forgetObserved(want gpu.PartitionConfig, known bool) {
 // observeHost tells what a host has of the config, and where that differs from what
 // is declared. gpusBefore are the GPUs that the state lists there, and driftBefore is its drift.
 func observeHost(
-	ctx context.Context, c gpu.PartitionConfig, name string, h *gpu.Host, gpusBefore map[string]gpuModel, driftBefore []change.Difference, diags *diag.Diagnostics,
+	ctx context.Context, c gpu.PartitionConfig, name string, h *gpu.Host, gpusBefore map[string]gpuModel, driftBefore []change.Difference,
+	diags *diag.Diagnostics,
 ) (gpus map[string]gpuModel, differs []change.Difference) {
 	gpus = map[string]gpuModel{}
 	claim, _ := h.Claim(gpu.ClaimConfig, c.ID)
@@ -227,7 +232,8 @@ func (m *model) warnLost(c gpu.PartitionConfig, v fleet.View, diags *diag.Diagno
 			}
 			then := "The config goes on without it. When the GPU comes back it is partitioned again."
 			if now := inSlot(h, lost.Address.ValueString()); now != nil {
-				then = fmt.Sprintf("GPU %s (%s) is in its PCI slot %s now. The config continues with that GPU where its selector covers it.", now.ID, now.Model, now.Address)
+				then = fmt.Sprintf("GPU %s (%s) is in its PCI slot %s now. The config continues with that GPU where its selector covers it.", now.ID,
+					now.Model, now.Address)
 			}
 			diags.AddWarning("GPU is lost", fmt.Sprintf("%s\n\nHost: %s\nFound: It no longer offers GPU %s (%s) for partitioning.\n%s",
 				label(c.ID), name, id, lost.Model.ValueString(), then))

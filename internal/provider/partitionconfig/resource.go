@@ -240,7 +240,9 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 }
 
 // read completes an import, and writes what the hosts have.
-func (r *Resource) read(ctx context.Context, state *model, req resource.ReadRequest, resp *resource.ReadResponse) (*gpu.Claim, map[string]*gpu.Claim, bool) {
+func (r *Resource) read(
+	ctx context.Context, state *model, req resource.ReadRequest, resp *resource.ReadResponse,
+) (*gpu.Claim, map[string]*gpu.Claim, bool) {
 	if state.kind() == "" {
 		r.readImported(ctx, state, gpu.Kind(lifecycle.ImportedKind(ctx, req.Private)), &resp.Diagnostics)
 		resp.Diagnostics.Append(lifecycle.SetImportedKind(ctx, resp.Private, "")...)
@@ -275,7 +277,8 @@ func (r *Resource) look(ctx context.Context, s gpu.Scope, listed map[string]map[
 func (r *Resource) destroy(ctx context.Context, c *lifecycle.Call[model]) {
 	c.State.roll(&c.Request, c.Diags)
 	if r.Carry(ctx, c); c.Err != nil && c.Prior.Config.Restore {
-		c.Diags.AddWarning("Destroying uses what was applied last", "To destroy without putting the GPUs back, first apply on_destroy = \"keep\".")
+		c.Diags.AddWarning("Destroying uses what was applied last", "To destroy without putting the GPUs back, first "+
+			"apply on_destroy = \"keep\".")
 	}
 }
 

@@ -82,11 +82,15 @@ type optionModel struct {
 // Schema implements datasource.DataSource.
 func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp *datasource.SchemaResponse) {
 	resp.Schema = schema.Schema{
-		MarkdownDescription: "What the GPUs of a host can be cut into: the partition counts of GPU-P, the profiles of MIG, or the types of vGPUs, and the memory that each partition, instance or vGPU would get; " +
-			"and how many clients of MPS they take.",
+		MarkdownDescription: "What the GPUs of a host can be cut into: the partition counts of GPU-P, the profiles of MIG, or the types of " +
+			"vGPUs, and the memory that each partition, instance or vGPU would get; and how many clients of MPS they take.",
 		Attributes: map[string]schema.Attribute{
-			"host":                    schema.StringAttribute{MarkdownDescription: "The host, as the provider names it.", Required: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)}},
-			"gpu_id":                  tfschema.OptionalText("One GPU. Default: every GPU of the host that offers partitions, MIG or vGPUs, or that processes can share.", stringvalidator.LengthAtLeast(1)),
+			"host": schema.StringAttribute{
+				MarkdownDescription: "The host, as the provider names it.", Required: true,
+				Validators: []validator.String{stringvalidator.LengthAtLeast(1)},
+			},
+			"gpu_id": tfschema.OptionalText("One GPU. Default: every GPU of the host that offers partitions, MIG or vGPUs, "+
+				"or that processes can share.", stringvalidator.LengthAtLeast(1)),
 			"common_partition_counts": tfschema.ComputedListOf(types.Int64Type, "The counts that all of these GPUs with GPU-P offer."),
 			"common_mig_profiles":     tfschema.ComputedListOf(types.StringType, "The MIG profiles that all of these GPUs with MIG offer."),
 			"common_vgpu_types":       tfschema.ComputedListOf(types.StringType, "The vGPU types that all of these GPUs with vGPUs offer."),
@@ -96,10 +100,12 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 				"options": tfschema.ComputedList("The valid counts, ascending.", tfschema.Attributes{
 					"partition_count":    tfschema.ComputedNumber("The count."),
 					"partition_vram_mib": tfschema.ComputedNumber("Memory of one partition in MiB."),
-					"estimated":          tfschema.ComputedFlag("Whether the memory is an estimate. Hyper-V reports it for the present count only; for others the same memory is shared evenly."),
+					"estimated": tfschema.ComputedFlag("Whether the memory is an estimate. Hyper-V reports it for the present count only; " +
+						"for others the same memory is shared evenly."),
 				}),
 				"mig_enabled": tfschema.ComputedFlag("Whether the GPU is in MIG mode; null without MIG."),
-				"mig_profiles": tfschema.ComputedList("The MIG profiles of the GPU, in the driver's order. Some drivers list them only in MIG mode; until then they are those that are documented for the model.", tfschema.Attributes{
+				"mig_profiles": tfschema.ComputedList("The MIG profiles of the GPU, in the driver's order. Some drivers list them only in MIG mode; "+
+					"until then they are those that are documented for the model.", tfschema.Attributes{
 					"profile":        tfschema.ComputedText("The profile's name."),
 					"max":            tfschema.ComputedNumber("How many instances of the profile an empty GPU takes."),
 					"memory_mib":     tfschema.ComputedNumber("Memory of one instance in MiB."),
@@ -107,15 +113,18 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 					"memory_slices":  tfschema.ComputedNumber("Memory slices of one instance."),
 					"starts":         tfschema.ComputedListOf(types.Int64Type, "The memory slices at which an instance may begin."),
 				}),
-				"vgpu_heterogeneous_supported": tfschema.ComputedFlag("Whether vGPUs of different frame buffer sizes can share the GPU; null without vGPUs."),
+				"vgpu_heterogeneous_supported": tfschema.ComputedFlag("Whether vGPUs of different frame buffer sizes can share the " +
+					"GPU; null without vGPUs."),
 				"vgpu_types": tfschema.ComputedList("The vGPU types of the GPU, in the driver's order.", tfschema.Attributes{
 					"type":             tfschema.ComputedText("The type's name."),
 					"frame_buffer_mib": tfschema.ComputedNumber("Frame buffer of one vGPU in MiB."),
 					"max":              tfschema.ComputedNumber("How many vGPUs of the type an empty GPU takes."),
 					"max_per_vm":       tfschema.ComputedNumber("How many of them one VM takes; null when the driver does not say."),
-					"mig_profile":      tfschema.ComputedText("The GPU instance profile that the type lives in; null for a type that shares the GPU by time slices. `gpu_partition_config` makes the instances of the types that it is given."),
+					"mig_profile": tfschema.ComputedText("The GPU instance profile that the type lives in; null for a type that shares the GPU by " +
+						"time slices. `gpu_partition_config` makes the instances of the types that it is given."),
 				}),
-				"mps_max_clients": tfschema.ComputedNumber("How many client processes MPS takes on the GPU, as NVIDIA documents; a GPU instance takes them by its part of the compute slices. Null on a host without `nvidia-cuda-mps-control`."),
+				"mps_max_clients": tfschema.ComputedNumber("How many client processes MPS takes on the GPU, as NVIDIA documents; a GPU instance " +
+					"takes them by its part of the compute slices. Null on a host without `nvidia-cuda-mps-control`."),
 			}),
 		},
 	}
@@ -133,13 +142,15 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	}
 	name := m.Host.ValueString()
 	if !d.Fleet.Has(name) {
-		resp.Diagnostics.AddAttributeError(path.Root("host"), "Unknown host", (&fleet.UnknownHostError{Host: name, Known: d.Fleet.HostNames()}).Error())
+		resp.Diagnostics.AddAttributeError(path.Root("host"), "Unknown host",
+			(&fleet.UnknownHostError{Host: name, Known: d.Fleet.HostNames()}).Error())
 		return
 	}
 	view := d.Fleet.Look(ctx, []string{name})
 	host, ok := view.Hosts[name]
 	if !ok {
-		if report.NotYet(&resp.Diagnostics, d.Fleet, DataSourceType, view) && report.Unreachable(&resp.Diagnostics, d.Fleet, DataSourceType, view) {
+		if report.NotYet(&resp.Diagnostics, d.Fleet, DataSourceType, view) && report.Unreachable(&resp.Diagnostics, d.Fleet, DataSourceType,
+			view) {
 			resp.Diagnostics.AddError("Host does not answer", fmt.Sprintf("Host: %s\nThe options of its GPUs are not known without it.", name))
 		}
 		return

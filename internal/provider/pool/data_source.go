@@ -66,8 +66,12 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 	resp.Schema = schema.Schema{
 		MarkdownDescription: "A pool of GPUs as the hosts have it now, and what is free in it.",
 		Attributes: map[string]schema.Attribute{
-			"name": schema.StringAttribute{MarkdownDescription: "The pool's name on the hosts.", Required: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)}},
-			"host": tfschema.OptionalText("A host of the pool; the other nodes of its cluster, and the other hosts of a pool on Linux hosts, are looked at as well. One of `host` and `cluster` is required.",
+			"name": schema.StringAttribute{
+				MarkdownDescription: "The pool's name on the hosts.", Required: true,
+				Validators: []validator.String{stringvalidator.LengthAtLeast(1)},
+			},
+			"host": tfschema.OptionalText("A host of the pool; the other nodes of its cluster, and the other hosts of a pool on Linux hosts, "+
+				"are looked at as well. One of `host` and `cluster` is required.",
 				stringvalidator.LengthAtLeast(1)),
 			"cluster": tfschema.OptionalText("The cluster of the pool.", stringvalidator.LengthAtLeast(1)),
 			"id":      tfschema.ComputedText("The host or cluster and the name; `gpu_vm_assignment` and `gpu_share` can refer to it."),
@@ -78,7 +82,8 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 				"  - `shares` (List of String) The shares that use it. Linux only.\n"+
 				"  - `free` (Number) The part of it that no share has. Linux only."),
 			"available": tfschema.ComputedMapOf(types.Int64Type, "Number of GPUs that no VM and no share uses, by host."),
-			"quotas": tfschema.ComputedMap("By label, the quota and what the label's shares have of the pool now. Shares without a label are under `\"\"`. Empty on Hyper-V hosts.", tfschema.Attributes{
+			"quotas": tfschema.ComputedMap("By label, the quota and what the label's shares have of the pool now. "+
+				"Shares without a label are under `\"\"`. Empty on Hyper-V hosts.", tfschema.Attributes{
 				"gpus":            tfschema.ComputedDecimal("The quota in whole GPUs; null for no limit."),
 				"memory_mib":      tfschema.ComputedNumber("The quota of memory in MiB; null for no limit."),
 				"shares":          tfschema.ComputedNumber("The quota of shares; null for no limit."),

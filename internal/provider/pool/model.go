@@ -44,7 +44,10 @@ type gpuModel struct {
 }
 
 var (
-	gpuType        = types.ObjectType{AttrTypes: map[string]attr.Type{"model": types.StringType, "address": types.StringType, "vram_mib": types.Int64Type}}
+	gpuType = types.ObjectType{AttrTypes: map[string]attr.Type{
+		"model": types.StringType, "address": types.StringType,
+		"vram_mib": types.Int64Type,
+	}}
 	gpusOfHostType = types.MapType{ElemType: gpuType}
 	memberType     = types.SetType{ElemType: types.StringType}
 )
@@ -63,7 +66,8 @@ func poolID(s gpu.Scope, members map[string][]string, name string) string {
 	return hosts[0] + "/" + name
 }
 
-// declared reads what the configuration asks for, once all is known that matters. With members the GPUs are those; otherwise they are not chosen yet.
+// declared reads what the configuration asks for, once all is known that matters. With members the GPUs are those; otherwise they are not
+// chosen yet.
 func (m *model) declared(ctx context.Context, diags *diag.Diagnostics) gpu.PoolConfig {
 	s, _ := scope.Decode(ctx, m.Hosts, m.Cluster, m.Selector, diags)
 	c := gpu.PoolConfig{

@@ -81,8 +81,11 @@ type planning = lifecycle.Planning[model]
 func (r *Resource) IdentitySchema(_ context.Context, _ resource.IdentitySchemaRequest, resp *resource.IdentitySchemaResponse) {
 	resp.IdentitySchema = identityschema.Schema{Attributes: map[string]identityschema.Attribute{
 		"cluster": identityschema.StringAttribute{Description: "The cluster that the pool was declared for.", OptionalForImport: true},
-		"host":    identityschema.StringAttribute{Description: "The first host of the pool, when it was not declared for a cluster.", OptionalForImport: true},
-		"name":    identityschema.StringAttribute{Description: "The pool's name.", RequiredForImport: true},
+		"host": identityschema.StringAttribute{
+			Description:       "The first host of the pool, when it was not declared for a cluster.",
+			OptionalForImport: true,
+		},
+		"name": identityschema.StringAttribute{Description: "The pool's name.", RequiredForImport: true},
 	}}
 }
 
@@ -93,31 +96,39 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 			"On Hyper-V hosts its GPUs are given whole to virtual machines by Discrete Device Assignment (DDA). " +
 			"A clustered VM that draws from a pool finds the pool of the same name on the node that it fails over to. " +
 			"The GPUs are dismounted from their hosts. A GPU is either in a pool or partitioned, never both.\n\n" +
-			"On Linux hosts `gpu_share` draws from a pool, within its `quotas`. All its GPUs are shared in the same way. The pool is a record on each host: " +
-			"nothing is dismounted, and what a GPU is partitioned into is the business of `gpu_partition_config`.",
+			"On Linux hosts `gpu_share` draws from a pool, within its `quotas`. All its GPUs are shared in the same way. " +
+			"The pool is a record on each host: nothing is dismounted, and what a GPU is partitioned into is the business of " +
+			"`gpu_partition_config`.",
 		Attributes: map[string]schema.Attribute{
 			"id": schema.StringAttribute{
-				MarkdownDescription: "The cluster, or else the first host, and the name: `azl-vdi/render`. Known at the first plan; `gpu_vm_assignment` and `gpu_share` refer to it.",
-				Computed:            true, PlanModifiers: []planmodifier.String{stringplanmodifier.UseStateForUnknown()},
+				MarkdownDescription: "The cluster, or else the first host, and the name: `azl-vdi/render`. Known at the first plan; " +
+					"`gpu_vm_assignment` and `gpu_share` refer to it.",
+				Computed: true, PlanModifiers: []planmodifier.String{stringplanmodifier.UseStateForUnknown()},
 			},
 			"name": schema.StringAttribute{
 				MarkdownDescription: "The pool's name on the hosts; not `Primordial`, which is Hyper-V's own. Changing this forces a new resource.",
 				Required:            true, PlanModifiers: []planmodifier.String{stringplanmodifier.RequiresReplace()},
 				Validators: []validator.String{stringvalidator.LengthBetween(1, 256), stringvalidator.NoneOfCaseInsensitive("primordial")},
 			},
-			"members": tfschema.OptionalMapOf(memberType, "The pool's GPUs, by host. One of `members`, `hosts` and `cluster` is required.", mapvalidator.SizeAtLeast(1), scope.GPUIDValidator()),
-			"hosts":   tfschema.OptionalSetOf(types.StringType, "Hosts, as the provider names them, whose GPUs the `selector` chooses.", scope.HostValidators()...),
-			"cluster": tfschema.OptionalText("A failover cluster: all of the provider's hosts that are its nodes.", stringvalidator.LengthAtLeast(1)),
+			"members": tfschema.OptionalMapOf(memberType, "The pool's GPUs, by host. One of `members`, `hosts` and `cluster` is required.",
+				mapvalidator.SizeAtLeast(1), scope.GPUIDValidator()),
+			"hosts": tfschema.OptionalSetOf(types.StringType, "Hosts, as the provider names them, whose GPUs the `selector` chooses.",
+				scope.HostValidators()...),
+			"cluster": tfschema.OptionalText("A failover cluster: all of the provider's hosts that are its nodes.",
+				stringvalidator.LengthAtLeast(1)),
 			"selector": schema.SingleNestedAttribute{
-				MarkdownDescription: "Narrows the GPUs of `hosts` or `cluster`. Without it every known GPU is taken that is not partitioned by a config, not in another pool, " +
-					"not held by a VM, and not the host's own display; on Linux hosts every NVIDIA GPU that works and is not in another pool.",
+				MarkdownDescription: "Narrows the GPUs of `hosts` or `cluster`. Without it every known GPU is taken that is not partitioned by a " +
+					"config, not in another pool, not held by a VM, and not the host's own display; on Linux hosts every NVIDIA GPU that works and " +
+					"is not in another pool.",
 				Optional: true, Attributes: scope.SelectorAttributes(),
 				Validators: []validator.Object{objectvalidator.ConflictsWith(path.MatchRoot("members"))},
 			},
 			"dismount": scope.Dismount(" Only for pools on Hyper-V hosts."),
 			"quotas":   quotasAttribute(),
-			"on_destroy": tfschema.OptionalText("What becomes of a GPU that leaves the pool: `keep` (the default) leaves it dismounted, `mount_back` mounts it on its host, whoever dismounted it. "+
-				"A destroy deletes the pool in either case, by the value of the last apply, and fails while VMs or shares use the pool. Linux hosts support `keep` only.",
+			"on_destroy": tfschema.OptionalText("What becomes of a GPU that leaves the pool: `keep` (the default) leaves it dismounted, "+
+				"`mount_back` mounts it on its host, whoever dismounted it. "+
+				"A destroy deletes the pool in either case, by the value of the last apply, and fails while VMs or shares use the pool. "+
+				"Linux hosts support `keep` only.",
 				stringvalidator.OneOf(onDestroyKeep, onDestroyMountBack)),
 			"timeouts": tfschema.Timeouts(ctx, timeoutText),
 			"gpus": tfschema.ComputedMapOf(gpusOfHostType, "The GPUs in the pool, by host and GPU id:\n"+
@@ -237,7 +248,9 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 }
 
 // read completes an import, and writes what the hosts have.
-func (r *Resource) read(ctx context.Context, state *model, req resource.ReadRequest, resp *resource.ReadResponse) (claim *gpu.Claim, records map[string]*gpu.Claim, ok bool) {
+func (r *Resource) read(
+	ctx context.Context, state *model, req resource.ReadRequest, resp *resource.ReadResponse,
+) (claim *gpu.Claim, records map[string]*gpu.Claim, ok bool) {
 	if state.imported() {
 		r.readImported(ctx, state, &resp.Diagnostics)
 		if resp.Diagnostics.HasError() {

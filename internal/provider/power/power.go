@@ -21,14 +21,18 @@ import (
 
 // Texts for registry pages.
 const (
-	powerText           = "What may be done to a VM that runs. GPUs are given and taken only while a VM is off."
-	allowShutdownText   = "Whether the guest may be asked to shut down. Default `false`: a change that needs the VM off is then an error while it runs."
-	forceShutdownText   = "Whether the guest is shut down even when it says that it is locked or in use, closing open sessions. Default `false`."
-	allowTurnOffText    = "Whether the power may be cut when the guest does not shut down within `shutdown_timeout`. Default `false`: the change then fails and is undone."
+	powerText         = "What may be done to a VM that runs. GPUs are given and taken only while a VM is off."
+	allowShutdownText = "Whether the guest may be asked to shut down. Default `false`: a change that needs the VM off is then " +
+		"an error while it runs."
+	forceShutdownText = "Whether the guest is shut down even when it says that it is locked or in use, closing open " +
+		"sessions. Default `false`."
+	allowTurnOffText = "Whether the power may be cut when the guest does not shut down within `shutdown_timeout`. " +
+		"Default `false`: the change then fails and is undone."
 	startAfterText      = "`if_was_running` starts the VM again after the change when it ran before (the default); `never` leaves it off."
 	shutdownTimeoutText = "How long the guest may take to shut down, as a duration such as `\"90s\"` or `\"5m\"` (the default)."
-	whenText            = "`now` makes the change at once, stopping the VM if that is allowed (the default); `next_off` leaves a running VM alone " +
-		"and makes the change at the first apply that finds it off. The provider does not watch the VM. Until then `pending` is true, and destroying the assignment fails while the VM runs."
+	whenText            = "`now` makes the change at once, stopping the VM if that is allowed (the default); " +
+		"`next_off` leaves a running VM alone and makes the change at the first apply that finds it off. The provider does not watch the VM. " +
+		"Until then `pending` is true, and destroying the assignment fails while the VM runs."
 )
 
 const (
@@ -117,7 +121,8 @@ var attributeTypes = tfschema.TypesOf(Attribute("").Attributes)
 
 // AppliedAttribute shows the whole policy that an assignment's claim on the host has.
 func AppliedAttribute() schema.SingleNestedAttribute {
-	return tfschema.ComputedObject("The policy in force: `power` with the provider's `power` filled in, as it is on record at the VM's host. Null where `power` itself says all of it; in it, what is at its default is null. "+
+	return tfschema.ComputedObject("The policy in force: `power` with the provider's `power` filled in, as it is on record at the VM's "+
+		"host. Null where `power` itself says all of it; in it, what is at its default is null. "+
 		"A change of either is an update of this resource that writes the record and leaves the VM alone.", tfschema.Attributes{
 		"allow_shutdown":   tfschema.ComputedFlag("Whether the guest may be asked to shut down."),
 		"force_shutdown":   tfschema.ComputedFlag("`true` if a guest that is locked or in use is shut down as well, else null."),
@@ -163,8 +168,9 @@ func applied(p gpu.Power) types.Object {
 		timeout = types.StringValue(durationText(p.Timeout()))
 	}
 	return types.ObjectValueMust(attributeTypes, map[string]attr.Value{
-		"allow_shutdown": types.BoolValue(p.AllowShutdown), "force_shutdown": object.NullIfFalse(p.ForceShutdown), "allow_turn_off": object.NullIfFalse(p.AllowTurnOff),
-		"start_after": unless(p.StayOff, never), "shutdown_timeout": timeout, "when": unless(p.NextOff, nextOff),
+		"allow_shutdown": types.BoolValue(p.AllowShutdown), "force_shutdown": object.NullIfFalse(p.ForceShutdown),
+		"allow_turn_off": object.NullIfFalse(p.AllowTurnOff),
+		"start_after":    unless(p.StayOff, never), "shutdown_timeout": timeout, "when": unless(p.NextOff, nextOff),
 	})
 }
 

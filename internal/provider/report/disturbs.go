@@ -142,7 +142,8 @@ func (d disturbance) detail(notDrained string, destroys bool) string {
 		say(about + line)
 	}
 	if len(d.Moves) > 0 {
-		say("live migration moves " + words.Verb(len(d.Moves), "VM ", "VMs ") + words.JoinAll(words.Names(d.Moves)) + " to other nodes of the cluster first")
+		say("live migration moves " + words.Verb(len(d.Moves), "VM ", "VMs ") + words.JoinAll(words.Names(d.Moves)) +
+			" to other nodes of the cluster first")
 	}
 	if notDrained != "" {
 		say("the node is not drained: " + notDrained)

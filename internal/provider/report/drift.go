@@ -69,7 +69,10 @@ func DecodeDrift(ctx context.Context, l types.List, diags *diag.Diagnostics) []c
 	diags.Append(l.ElementsAs(ctx, &items, false)...)
 	out := make([]change.Difference, len(items))
 	for i, m := range items {
-		out[i] = change.Difference{Object: m.Object, Cause: change.Cause(m.Cause.ValueString()), Found: m.Found, Declared: m.Declared.ValueString()}
+		out[i] = change.Difference{
+			Object: m.Object, Cause: change.Cause(m.Cause.ValueString()), Found: m.Found,
+			Declared: m.Declared.ValueString(),
+		}
 		out[i].Since, _ = time.Parse(time.RFC3339, m.Since.ValueString()) // zero where it is null
 	}
 	return out
@@ -79,7 +82,9 @@ func DecodeDrift(ctx context.Context, l types.List, diags *diag.Diagnostics) []c
 // none, or one of another owner than the provider's. Until they are written again, nothing
 // keeps others from taking the object, and a destroy has nothing to restore. claims are those
 // at hand, by host, nil where there is none.
-func AddLostRecords(ctx context.Context, token, owner string, claims map[string]*gpu.Claim, l types.List, diags *diag.Diagnostics) types.List {
+func AddLostRecords(
+	ctx context.Context, token, owner string, claims map[string]*gpu.Claim, l types.List, diags *diag.Diagnostics,
+) types.List {
 	list := DecodeDrift(ctx, l, diags)
 	for _, host := range slices.Sorted(maps.Keys(claims)) {
 		d := change.Difference{Object: "host " + host}

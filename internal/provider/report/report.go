@@ -110,7 +110,8 @@ func Failure(diags *diag.Diagnostics, doing, label string, err error) {
 func NeedsForce(diags *diag.Diagnostics, at path.Path, label string, err error) {
 	if cause, ok := fleet.Cause(err); ok && cause.Code == backend.NotSupported {
 		diags.AddAttributeWarning(at, "A GPU may need to be dismounted by force", fmt.Sprintf(
-			"%s\n\nFound: %v.\nFix: Without the platform's checks (ACS, device mitigations) the GPU may come off its host: if you trust the VMs that "+
+			"%s\n\nFound: %v.\nFix: Without the platform's checks (ACS, device mitigations) the GPU may come off its host: "+
+				"if you trust the VMs that "+
 				"will have it, set dismount = { force = true }.", label, words.Capital(cause.Error())))
 	}
 }
@@ -129,8 +130,8 @@ func Explain(err error) string {
 	return text + ending(failure)
 }
 
-const inVain = "\n\nNo host was changed. Remove the cause and apply again. If another change of this run removes it, which was not made while this one " +
-	"waited, as with -parallelism=1, only apply again."
+const inVain = "\n\nNo host was changed. Remove the cause and apply again. If another change of this run removes it, which was " +
+	"not made while this one waited, as with -parallelism=1, only apply again."
 
 // ending says how a change ended on each host, and what to do next.
 func ending(failure *fleet.Failure) string {
@@ -252,7 +253,8 @@ func unreached(code connect.Code) string {
 func Skipped(diags *diag.Diagnostics, label string, skipped map[string]error) {
 	for _, name := range slices.Sorted(maps.Keys(skipped)) {
 		diags.AddWarning("The host was left unchanged", fmt.Sprintf(
-			"%s\n\nHost: %s\n%s\nThe host was removed from the state without contacting it. Its configuration and its claim stay in place.", label, name, facts(skipped[name])))
+			"%s\n\nHost: %s\n%s\nThe host was removed from the state without contacting it. Its configuration and its claim stay in place.", label,
+			name, facts(skipped[name])))
 	}
 }
 
@@ -270,7 +272,8 @@ func Unfinished(diags *diag.Diagnostics, f *fleet.Fleet, v fleet.View) {
 func unreadable(diags *diag.Diagnostics, f *fleet.Fleet, name string, h *gpu.Host) {
 	if len(h.Unreadable) > 0 && f.TellOnce("unreadable on "+name) {
 		diags.AddWarning("Agent records cannot be read", fmt.Sprintf(
-			"Host: %s\nFound: %s\nWhat the state knows of this host is kept; claims and changes that were cut off may be missing from this plan.\nFix: %s",
+			"Host: %s\nFound: %s\nWhat the state knows of this host is kept; claims and changes that were cut off may be missing from this plan.\n"+
+				"Fix: %s",
 			name, words.Capital(rules.UnreadableText(h.Unreadable)), rules.UnreadableFix))
 	}
 }
@@ -278,7 +281,8 @@ func unreadable(diags *diag.Diagnostics, f *fleet.Fleet, name string, h *gpu.Hos
 func unknown(diags *diag.Diagnostics, f *fleet.Fleet, name string, h *gpu.Host) {
 	if len(h.Unknown) > 0 && f.TellOnce("unknown on "+name) {
 		diags.AddWarning("Parts of a host cannot be read", fmt.Sprintf(
-			"Host: %s\nFound: %s\nWhat the state knows of these parts is kept. Only changes that they concern are refused.", name, unknownText(h.Unknown)))
+			"Host: %s\nFound: %s\nWhat the state knows of these parts is kept. Only changes that they concern are refused.", name,
+			unknownText(h.Unknown)))
 	}
 }
 
@@ -298,7 +302,8 @@ func unfinished(diags *diag.Diagnostics, f *fleet.Fleet, name string, h *gpu.Hos
 	if held == nil {
 		diags.AddWarning("Unfinished change on a host", fmt.Sprintf(
 			"Host: %s\nFound: A change for %s was begun and is neither finished nor rolled back. Another run is in progress, or a run was killed.\n"+
-				"Fix: If no other run is in progress, apply again: the first change on this host rolls back what was cut off and starts the VMs that it stopped.%s",
+				"Fix: If no other run is in progress, apply again: the first change on this host rolls back what was cut off and starts "+
+				"the VMs that it stopped.%s",
 			name, begun, movedOnceMore(h)))
 		return
 	}
@@ -375,7 +380,8 @@ func Unreachable(diags *diag.Diagnostics, f *fleet.Fleet, label string, v fleet.
 		case notYet != nil:
 			// Its checks wait until apply.
 			if notYet.Reason != "" && f.TellOnce("no agent on "+name) {
-				diags.AddWarning("Host cannot be checked yet", fmt.Sprintf("Host: %s\nFound: %s. Until then nothing about it is checked.", name, words.Capital(notYet.Reason)))
+				diags.AddWarning("Host cannot be checked yet", fmt.Sprintf("Host: %s\nFound: %s. Until then nothing about it is checked.", name,
+					words.Capital(notYet.Reason)))
 			}
 		case errors.As(err, &unknown):
 			diags.AddWarning("Host is not in the provider's configuration", fmt.Sprintf(
@@ -386,9 +392,11 @@ func Unreachable(diags *diag.Diagnostics, f *fleet.Fleet, label string, v fleet.
 				"%s\n\nHost: %s\n%s\nWhat the state knows of this host is kept (on_unreachable = \"keep\").", label, name, facts(err)))
 		default:
 			ok = false
-			way := "A host that does not answer is not taken for an empty one: the state is kept as it is. Bring the host back, or set on_unreachable = \"keep\" in the provider to go on without it."
+			way := "A host that does not answer is not taken for an empty one: the state is kept as it is. " +
+				"Bring the host back, or set on_unreachable = \"keep\" in the provider to go on without it."
 			if fleet.NeedsHand(err) {
-				way = "Until this is repaired the state is kept as it is. on_unreachable = \"keep\" does not lift this: it is for hosts that cannot be reached."
+				way = "Until this is repaired the state is kept as it is. on_unreachable = \"keep\" does not lift this: it is for hosts " +
+					"that cannot be reached."
 			}
 			diags.AddError(silence(err), fmt.Sprintf(
 				"%s\n\nHost: %s\n%s\n\n%s", label, name, facts(err), way))

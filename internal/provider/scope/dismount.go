@@ -16,7 +16,8 @@ var DismountType = map[string]attr.Type{"force": types.BoolType}
 // Dismount is how GPUs are dismounted from their host.
 func Dismount(where string) schema.SingleNestedAttribute {
 	return tfschema.OptionalObject("How GPUs are dismounted from the host."+where, tfschema.Attributes{
-		"force": tfschema.OptionalFlag("Dismounts without the platform's checks (ACS, device mitigations). NVIDIA GPUs without their mitigation driver need it. Default `false`."),
+		"force": tfschema.OptionalFlag("Dismounts without the platform's checks (ACS, device mitigations). " +
+			"NVIDIA GPUs without their mitigation driver need it. Default `false`."),
 	})
 }
 

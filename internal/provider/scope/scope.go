@@ -26,7 +26,10 @@ import (
 
 // HostValidators refuse an empty set of hosts and names that are empty or null.
 func HostValidators() []validator.Set {
-	return []validator.Set{setvalidator.SizeAtLeast(1), setvalidator.NoNullValues(), setvalidator.ValueStringsAre(stringvalidator.LengthAtLeast(1))}
+	return []validator.Set{
+		setvalidator.SizeAtLeast(1), setvalidator.NoNullValues(),
+		setvalidator.ValueStringsAre(stringvalidator.LengthAtLeast(1)),
+	}
 }
 
 // GPUIDValidator refuses GPU ids that are empty or null in a map of host → set of ids.
@@ -40,8 +43,8 @@ var SelectorType = tfschema.TypesOf(SelectorAttributes())
 // What the parts of the selector are, for registry pages.
 const (
 	ModelsText = "GPU models to take, such as `\"NVIDIA A2\"` or `\"A2\"`."
-	GPUIDsText = "GPUs to take, by host: on a host that is named here exactly these GPUs are taken, on others the map does not narrow anything. " +
-		"A GPU's id is its PCI location path on Hyper-V and its UUID on Linux; data source `gpu_inventory` lists them."
+	GPUIDsText = "GPUs to take, by host: on a host that is named here exactly these GPUs are taken, on others the map " +
+		"does not narrow anything. A GPU's id is its PCI location path on Hyper-V and its UUID on Linux; data source `gpu_inventory` lists them."
 )
 
 // SelectorAttributes are the attributes inside selector, for a resource.
@@ -59,7 +62,9 @@ type selectorModel struct {
 
 // Decode reads the scope of a configuration. known is false while any part of it is
 // unknown.
-func Decode(ctx context.Context, hosts types.Set, cluster types.String, selector types.Object, diags *diag.Diagnostics) (s gpu.Scope, known bool) {
+func Decode(
+	ctx context.Context, hosts types.Set, cluster types.String, selector types.Object, diags *diag.Diagnostics,
+) (s gpu.Scope, known bool) {
 	if !object.Known(hosts, cluster, selector) {
 		return gpu.Scope{}, false
 	}

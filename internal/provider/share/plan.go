@@ -139,7 +139,8 @@ func (m *model) replaces(ctx context.Context, state *model, diags *diag.Diagnost
 	changed("name", !m.Name.Equal(state.Name))
 	changed("pool", !m.Pool.Equal(state.Pool))
 	changed("config", !m.Config.Equal(state.Config))
-	changed("mig_profile", m.Profile.IsUnknown() || layout.ProfileName(m.Profile.ValueString()) != layout.ProfileName(state.Profile.ValueString()))
+	changed("mig_profile", m.Profile.IsUnknown() ||
+		layout.ProfileName(m.Profile.ValueString()) != layout.ProfileName(state.Profile.ValueString()))
 	changed("host", !m.Host.IsNull() && !m.Host.Equal(state.Host))
 	switch {
 	case !object.Known(m.GPUIDs):

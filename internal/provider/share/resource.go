@@ -124,12 +124,15 @@ func warnOfLacks(diags *diag.Diagnostics, host string, h *gpu.Host, s gpu.Share)
 	}
 	if who := placement.PastLimit(h, &s); len(who) > 0 {
 		diags.AddWarning("Processes exceed the share's limit", fmt.Sprintf(
-			"%s\n\nHost: %s\nFound: The memory limit of the share does not apply to %s: the driver gives them a higher limit, or none.\nFix: Restart them in a container.", label(s), host, strings.Join(who, ", ")))
+			"%s\n\nHost: %s\nFound: The memory limit of the share does not apply to %s: the driver gives them a higher limit, or none.\n"+
+				"Fix: Restart them in a container.", label(s), host, strings.Join(who, ", ")))
 	}
 }
 
 // read completes an import, and writes what the host has.
-func (r *Resource) read(ctx context.Context, state *model, _ resource.ReadRequest, resp *resource.ReadResponse) (*gpu.Claim, map[string]*gpu.Claim, bool) {
+func (r *Resource) read(
+	ctx context.Context, state *model, _ resource.ReadRequest, resp *resource.ReadResponse,
+) (*gpu.Claim, map[string]*gpu.Claim, bool) {
 	host, name := state.Host.ValueString(), state.Name.ValueString()
 	view := r.Fleet.Look(ctx, []string{host})
 	if !report.Unreachable(&resp.Diagnostics, r.Fleet, label(*prior(ctx, state, &resp.Diagnostics).Share), view, host) || !view.Recorded() {

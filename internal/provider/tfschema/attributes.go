@@ -52,12 +52,18 @@ func ComputedMapOf(of attr.Type, description string) schema.MapAttribute {
 
 // ComputedList is a list of objects.
 func ComputedList(description string, of Attributes) schema.ListNestedAttribute {
-	return schema.ListNestedAttribute{MarkdownDescription: description, NestedObject: schema.NestedAttributeObject{Attributes: of}, Computed: true}
+	return schema.ListNestedAttribute{
+		MarkdownDescription: description, NestedObject: schema.NestedAttributeObject{Attributes: of},
+		Computed: true,
+	}
 }
 
 // ComputedMap is a map to objects.
 func ComputedMap(description string, of Attributes) schema.MapNestedAttribute {
-	return schema.MapNestedAttribute{MarkdownDescription: description, NestedObject: schema.NestedAttributeObject{Attributes: of}, Computed: true}
+	return schema.MapNestedAttribute{
+		MarkdownDescription: description, NestedObject: schema.NestedAttributeObject{Attributes: of},
+		Computed: true,
+	}
 }
 
 // ComputedObject is one object.

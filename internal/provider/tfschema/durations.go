@@ -34,7 +34,8 @@ func Timeouts(ctx context.Context, text string) schema.Attribute {
 }
 
 // PositiveDuration accepts positive durations as Go writes them.
-var PositiveDuration = StringValidator{Must: "must be a duration such as 90s or 5m", Check: func(s string, at path.Path, diags *diag.Diagnostics) {
+var PositiveDuration = StringValidator{Must: "must be a " +
+	"duration such as 90s or 5m", Check: func(s string, at path.Path, diags *diag.Diagnostics) {
 	if v, err := time.ParseDuration(s); err != nil || v <= 0 {
 		diags.AddAttributeError(at, "Invalid duration", fmt.Sprintf(
 			"Attribute %s is %q, but must be a positive duration such as \"90s\" or \"5m\".", at, s))

@@ -39,7 +39,8 @@ func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequ
 	view, at, err := r.Fleet.LookForVM(ctx, ref, hosts, cluster, nil)
 	if ambiguous, ok := errors.AsType[*fleet.AmbiguousVMError](err); ok {
 		resp.Diagnostics.AddError("Several VMs fit the import id", fmt.Sprintf(
-			"Found: %v.\nFix: Import it as host/id, with the host that has the VM, such as %s/%s.", words.Capital(err.Error()), ambiguous.Found[0].Host, ambiguous.Found[0].VM.ID))
+			"Found: %v.\nFix: Import it as host/id, with the host that has the VM, such as %s/%s.", words.Capital(err.Error()),
+			ambiguous.Found[0].Host, ambiguous.Found[0].VM.ID))
 		return
 	}
 	if err != nil {
@@ -54,7 +55,9 @@ func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequ
 }
 
 // importedFrom splits an import id into the VM and where it is.
-func (r *Resource) importedFrom(ctx context.Context, id string, diags *diag.Diagnostics) (ref string, hosts []string, cluster string, ok bool) {
+func (r *Resource) importedFrom(
+	ctx context.Context, id string, diags *diag.Diagnostics,
+) (ref string, hosts []string, cluster string, ok bool) {
 	where, name, named := strings.Cut(id, "/")
 	switch {
 	case !named && !fleet.IsVMID(id), named && (where == "" || name == ""):
@@ -80,7 +83,8 @@ func (r *Resource) readImported(ctx context.Context, m *model, v fleet.View, at 
 	claim, claimed := fleet.RecordOf(v, at)
 	if claimed && claim.Owner != r.Fleet.Owner() {
 		diags.AddError("VM belongs to another owner", fmt.Sprintf(
-			"Found: VM %s on %s is claimed by owner %q, and this provider's owner is %q.\nFix: Destroy the assignment where it is declared, or use the same owner.",
+			"Found: VM %s on %s is claimed by owner %q, and this provider's owner is %q.\nFix: Destroy the assignment where it is "+
+				"declared, or use the same owner.",
 			words.Name(at.VM.Name), at.Host, claim.Owner, r.Fleet.Owner()))
 		return
 	}
@@ -102,9 +106,13 @@ func (r *Resource) readImported(ctx context.Context, m *model, v fleet.View, at 
 		m.Pool = object.NestedOf(ctx, poolType, poolModel{ID: types.StringValue(a.Pool.ID), Count: count}, diags)
 	case a.Device != nil:
 		ids := object.SetOf(ctx, types.StringType, a.Device.GPUIDs, diags)
-		m.Device = object.NestedOf(ctx, deviceType, deviceModel{Host: types.StringValue(at.Host), GPUIDs: ids, Dismount: scope.Forced(a.Device.Force)}, diags)
+		m.Device = object.NestedOf(ctx, deviceType, deviceModel{
+			Host: types.StringValue(at.Host), GPUIDs: ids,
+			Dismount: scope.Forced(a.Device.Force),
+		}, diags)
 	default:
-		diags.AddError("VM has no GPU", fmt.Sprintf("Found: VM %s on %s has neither a GPU partition adapter nor a GPU.\nFix: Declare the assignment without importing it.",
+		diags.AddError("VM has no GPU", fmt.Sprintf("Found: VM %s on %s has neither a GPU partition adapter nor a GPU.\n"+
+			"Fix: Declare the assignment without importing it.",
 			words.Name(at.VM.Name), at.Host))
 		return
 	}
@@ -123,7 +131,8 @@ func encodePartition(p gpu.PartitionWant) partitionModel {
 }
 
 func (m *model) settings(s gpu.VMSettings) {
-	m.LowMMIO, m.HighMMIO, m.Cache = object.MiBFromBytes(s.LowMemoryMappedIOSpace), object.MiBFromBytes(s.HighMemoryMappedIOSpace), types.BoolPointerValue(s.GuestControlledCache)
+	m.LowMMIO, m.HighMMIO, m.Cache = object.MiBFromBytes(s.LowMemoryMappedIOSpace), object.MiBFromBytes(s.HighMemoryMappedIOSpace),
+		types.BoolPointerValue(s.GuestControlledCache)
 	m.Stop, m.Offline = types.StringPointerValue((*string)(s.AutomaticStopAction)), types.StringPointerValue((*string)(s.OfflineAction))
 }
 

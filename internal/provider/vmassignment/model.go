@@ -83,7 +83,10 @@ type deviceModel struct {
 var (
 	partitionType = tfschema.TypesOf(partitionAttributes())
 	poolType      = map[string]attr.Type{"id": types.StringType, "count": types.Int64Type}
-	deviceType    = map[string]attr.Type{"host": types.StringType, "gpu_ids": types.SetType{ElemType: types.StringType}, "dismount": types.ObjectType{AttrTypes: scope.DismountType}}
+	deviceType    = map[string]attr.Type{
+		"host": types.StringType, "gpu_ids": types.SetType{ElemType: types.StringType},
+		"dismount": types.ObjectType{AttrTypes: scope.DismountType},
+	}
 )
 
 // declared reads what the configuration asks for, once all is known that matters.
@@ -107,12 +110,16 @@ func (m *model) declared(ctx context.Context, defaults gpu.Power, diags *diag.Di
 		}
 	}
 	if d := object.Decode[deviceModel](m.Device, diags); d != nil {
-		a.Kind, a.Device = gpu.AssignDevice, &gpu.DeviceWant{Host: d.Host.ValueString(), GPUIDs: object.Strings(ctx, d.GPUIDs, diags), Force: scope.ByForce(d.Dismount, diags)}
+		a.Kind, a.Device = gpu.AssignDevice, &gpu.DeviceWant{
+			Host: d.Host.ValueString(), GPUIDs: object.Strings(ctx, d.GPUIDs, diags),
+			Force: scope.ByForce(d.Dismount, diags),
+		}
 		slices.Sort(a.Device.GPUIDs)
 	}
 	a.Settings = gpu.VMSettings{
-		LowMemoryMappedIOSpace: object.BytesFromMiB(m.LowMMIO), HighMemoryMappedIOSpace: object.BytesFromMiB(m.HighMMIO), GuestControlledCache: m.Cache.ValueBoolPointer(),
-		AutomaticStopAction: (*gpu.StopAction)(m.Stop.ValueStringPointer()), OfflineAction: (*gpu.OfflineAction)(m.Offline.ValueStringPointer()),
+		LowMemoryMappedIOSpace: object.BytesFromMiB(m.LowMMIO), HighMemoryMappedIOSpace: object.BytesFromMiB(m.HighMMIO),
+		GuestControlledCache: m.Cache.ValueBoolPointer(),
+		AutomaticStopAction:  (*gpu.StopAction)(m.Stop.ValueStringPointer()), OfflineAction: (*gpu.OfflineAction)(m.Offline.ValueStringPointer()),
 	}
 	return a
 }

@@ -98,7 +98,8 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 	_, at, ok := r.find(ctx, c.Plan, want, c.Prior.Assignment, c.Diags)
 	if !ok {
 		if !c.Diags.HasError() {
-			c.Diags.AddAttributeError(path.Root("vm"), "VM was not found", fmt.Sprintf("%s\n\nFound: The hosts that answer do not have it, and others do not answer.", label(want.VM)))
+			c.Diags.AddAttributeError(path.Root("vm"), "VM was not found", fmt.Sprintf("%s\n\nFound: The hosts that answer do not have it, "+
+				"and others do not answer.", label(want.VM)))
 		}
 		return false
 	}
@@ -133,7 +134,9 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 }
 
 // read finds the VM, completes an import, and writes what the hosts have.
-func (r *Resource) read(ctx context.Context, state *model, req resource.ReadRequest, resp *resource.ReadResponse) (own *gpu.Claim, records map[string]*gpu.Claim, ok bool) {
+func (r *Resource) read(
+	ctx context.Context, state *model, req resource.ReadRequest, resp *resource.ReadResponse,
+) (own *gpu.Claim, records map[string]*gpu.Claim, ok bool) {
 	view, at, found := r.lookAgain(ctx, state, resp)
 	if !found {
 		return nil, nil, false
@@ -176,7 +179,9 @@ func (r *Resource) read(ctx context.Context, state *model, req resource.ReadRequ
 
 // lookAgain looks for the VM of a state: where it was, and where the configuration says. A VM that is nowhere takes its assignment with
 // it. Where it is not known, the state stays as it is.
-func (r *Resource) lookAgain(ctx context.Context, state *model, resp *resource.ReadResponse) (view fleet.View, at fleet.FoundVM, found bool) {
+func (r *Resource) lookAgain(
+	ctx context.Context, state *model, resp *resource.ReadResponse,
+) (view fleet.View, at fleet.FoundVM, found bool) {
 	diags := &resp.Diagnostics
 	within, _ := scope.Decode(ctx, state.Hosts, state.Cluster, types.ObjectNull(scope.SelectorType), diags)
 	hint := within.Hosts
@@ -231,7 +236,8 @@ func (r *Resource) warnOfRemains(ctx context.Context, prior gpu.Assignment, diag
 	view, _, err := r.Fleet.LookForVM(ctx, prior.VMID, nil, "", r.hint(prior))
 	if err != nil && !view.Complete() {
 		diags.AddWarning("The VM was left unchanged", fmt.Sprintf(
-			"%s\n\nFound: %v.\nThe assignment was removed from the state (on_unreachable = \"keep\"). If the VM is on one of these hosts, it still has its GPU: "+
+			"%s\n\nFound: %v.\nThe assignment was removed from the state (on_unreachable = \"keep\"). "+
+				"If the VM is on one of these hosts, it still has its GPU: "+
 				"adopt it again with `terraform import`.", label(prior.VM), words.Capital(err.Error())))
 	}
 }
