@@ -29,7 +29,8 @@ func (r *Resource) declare(ctx context.Context, p *planning) bool {
 	policy := r.policy(p.Plan, diags)
 	diags.Append(lifecycle.SetDeclaredPower(ctx, p.Resp.Private, &policy.Power)...)
 	if prior := p.Prior.Assignment; prior != nil {
-		r.announce(p.Instance, policy, prior.VMID, prior.Host, r.Fleet.Seen(), diags)
+		policy.VMID, policy.Host = prior.VMID, prior.Host
+		r.announce(p, policy, r.Fleet.Seen())
 	}
 	return true
 }
@@ -88,7 +89,7 @@ func (r *Resource) choose(ctx context.Context, p *planning, planned *change.Chan
 	case prior == nil && replaced != nil && gpu.SameID(at.VM.ID, replaced.VMID):
 		r.PlanDestroy(ctx, p, stricter(*replaced, want.Power))
 	case prior == nil:
-		r.announce(p.Instance, r.policy(p.Plan, diags), at.VM.ID, at.Host, view, diags)
+		r.announce(p, r.policyOf(*want), view)
 	case gpu.SameID(at.VM.ID, prior.VMID):
 		planned.Approved = lifecycle.Seen(ctx, p.Req.Private)
 	default:
@@ -122,10 +123,15 @@ func (r *Resource) policy(plan *model, diags *diag.Diagnostics) rules.Policy {
 	return p
 }
 
+// policyOf is what an assignment of which all is known lets be done to its VM.
+func (r *Resource) policyOf(a gpu.Assignment) rules.Policy {
+	return rules.Policy{Label: label(a.VM), VMID: a.VMID, Host: a.Host, Power: a.Power, Unknown: r.Fleet.PowerUnknown()}
+}
+
 // announce lets the partition configs of this run know what may be done to a VM now.
-func (r *Resource) announce(inst string, p rules.Policy, vmID, host string, v fleet.View, diags *diag.Diagnostics) {
-	p.VMID, p.Host = vmID, host
-	report.Findings(diags, p.Label, r.Fleet.Ledger.Declare(inst, p, func() []rules.Finding { return r.Fleet.CheckPolicy(v, p) }))
+func (r *Resource) announce(p *planning, policy rules.Policy, view fleet.View) {
+	findings := r.Fleet.Ledger.Declare(p.Instance, policy, func() []rules.Finding { return r.Fleet.CheckPolicy(view, policy) })
+	report.Findings(&p.Resp.Diagnostics, policy.Label, findings)
 }
 
 // warnOfName says that a name in the configuration is out of date: the VM that it
@@ -135,13 +141,14 @@ func (r *Resource) warnOfName(diags *diag.Diagnostics, a gpu.Assignment) {
 		return
 	}
 	diags.AddAttributeWarning(path.Root("vm"), "The VM has another name now", fmt.Sprintf(
-		"%s\n\nFound: The VM (id %s) is called %q on %s.\nFix: Write its new name, or its id, which never changes.", label(a.VM), a.VMID, a.VMName, a.Host))
+		"%s\n\nFound: The VM (id %s) is called %q on %s.\nFix: Write its new name, or its id, which never changes.", label(a.VM), a.VMID,
+		a.VMName, a.Host))
 }
 
 // around looks for the VM, and lets the partition configs of this run know what a destroy may do to it.
 func (r *Resource) around(ctx context.Context, p *planning, want gpu.Want) fleet.View {
 	prior := want.Assignment
-	r.announce(p.Instance, rules.Policy{Label: label(prior.VM), Power: prior.Power, Unknown: r.Fleet.PowerUnknown()}, prior.VMID, prior.Host, r.Fleet.Seen(), &p.Resp.Diagnostics)
+	r.announce(p, r.policyOf(*prior), r.Fleet.Seen())
 	// That the VM is not found, the destroy itself says, if anything is wrong with it.
 	view, _, _ := r.Fleet.LookForVM(ctx, prior.VMID, nil, "", r.hint(*prior))
 	return view
