@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
@@ -206,34 +205,25 @@ func (p *planner) unrecorded(vm *gpu.VM, prior *gpu.Assignment) error {
 
 // OnlyLiveSettings reports whether an update of an assignment only writes settings that a
 // running VM takes, by what was applied and what is wanted alone: the VM is taken to be as it
-// was left. GPUs of a pool are counted and not listed: how many is what a user wrote, and no host
-// has said yet that there are so many.
+// was left.
 func OnlyLiveSettings(prior, want gpu.Assignment) bool {
-	if had, gets := prior.Pool, want.Pool; had != nil || gets != nil {
-		if had == nil || gets == nil || !gpu.SameID(had.Name, gets.Name) || poolCount(had) != poolCount(gets) {
-			return false
-		}
-		prior.Pool, want.Pool = nil, nil // the VM keeps these
-	}
-	vm := gpu.VM{ID: prior.VMID, Settings: prior.Settings}
+	write := want.Settings.Differs(prior.Settings).Overlay(prior.Settings.Differs(want.Settings))
+	return !write.Empty() && !write.NeedOff() && givesTheSame(prior, want)
+}
+
+// givesTheSame reports whether two assignments give a VM the same. Which GPU a config's partition is of is the host's affair. GPUs
+// of a pool are counted and not listed: how many is what a user wrote, and no host has said yet that there are so many.
+func givesTheSame(prior, want gpu.Assignment) bool {
 	switch {
-	case prior.Partition != nil && want.Partition != nil && !gpu.SameID(prior.Partition.Config, want.Partition.Config):
-		return false // which GPU its partition is of is the host's affair
-	case prior.Partition != nil:
-		vm.PartitionAdapters = []gpu.PartitionAdapter{{ID: "0", PinnedGPU: prior.Partition.PinnedGPU, Quotas: prior.Partition.Quotas}}
-	case prior.Device != nil:
-		if want.Device != nil && want.Device.Host != prior.Device.Host {
-			return false
-		}
-		for i, id := range prior.Device.GPUIDs {
-			vm.Devices = append(vm.Devices, gpu.DeviceAssignment{ID: strconv.Itoa(i), GPU: id})
-		}
+	case prior.Partition != nil && want.Partition != nil:
+		had, gets := prior.Partition, want.Partition
+		return gpu.SameID(had.Config, gets.Config) && gpu.SameID(had.PinnedGPU, gets.PinnedGPU) && had.Quotas.Equal(gets.Quotas)
+	case prior.Pool != nil && want.Pool != nil:
+		return gpu.SameID(prior.Pool.Name, want.Pool.Name) && poolCount(prior.Pool) == poolCount(want.Pool)
+	case prior.Device != nil && want.Device != nil:
+		return prior.Device.Host == want.Device.Host && sameIDs(prior.Device.GPUIDs, want.Device.GPUIDs)
 	}
-	m := move{planner: &planner{host: gpu.Host{VMs: []gpu.VM{vm}}}, vm: &vm}
-	m.leave(&prior, &want)
-	m.arrive(&prior, &want)
-	m.write = want.Settings.Differs(prior.Settings).Overlay(prior.Settings.Differs(want.Settings))
-	return !m.write.Empty() && !m.needsOff()
+	return false
 }
 
 // move is how one VM gets from what it holds to what it shall hold.

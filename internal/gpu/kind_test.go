@@ -11,7 +11,7 @@ import (
 func TestKindIsNeverGuessed(t *testing.T) {
 	t.Parallel()
 	valid := map[gpu.Kind]int{}
-	for bits := range 1 << 5 {
+	for bits := range 1 << 6 {
 		c := &gpu.PartitionConfig{ID: "c"}
 		if bits&1 != 0 {
 			c.Count = 4
@@ -27,6 +27,12 @@ func TestKindIsNeverGuessed(t *testing.T) {
 		}
 		if bits&16 != 0 {
 			c.TimeSlicing = &gpu.TimeSlicing{}
+		}
+		if bits&32 != 0 {
+			if bits&2 == 0 {
+				continue
+			}
+			c.MIG.Off = true
 		}
 		of := 0
 		for _, kind := range append(gpu.Kinds(), "", "sriov_v2") {
@@ -45,8 +51,8 @@ func TestKindIsNeverGuessed(t *testing.T) {
 			t.Errorf("%+v is of %d kinds", c, of)
 		}
 	}
-	// A count of 0 is left out of documents; MIG may be alone, with MPS or with time slices.
-	want := map[gpu.Kind]int{gpu.KindGPUP: 2, gpu.KindMIG: 3, gpu.KindVGPU: 1, gpu.KindMPS: 1, gpu.KindTimeSlicing: 1}
+	// A count of 0 is left out of documents; MIG may be alone, with MPS or with time slices, and off alone.
+	want := map[gpu.Kind]int{gpu.KindGPUP: 2, gpu.KindMIG: 4, gpu.KindVGPU: 1, gpu.KindMPS: 1, gpu.KindTimeSlicing: 1}
 	for _, kind := range append(gpu.Kinds(), "", "sriov_v2") {
 		if valid[kind] != want[kind] {
 			t.Errorf("%d combinations are of kind %q, want %d", valid[kind], kind, want[kind])

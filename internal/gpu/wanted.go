@@ -186,31 +186,51 @@ func Kinds() []Kind { return []Kind{KindGPUP, KindMIG, KindVGPU, KindMPS, KindTi
 // HasMIG reports whether its GPUs are in MIG mode.
 func (c *PartitionConfig) HasMIG() bool { return c.MIG != nil && !c.MIG.Off }
 
-// validate checks that what is set is of the config's kind.
+// kindFields are the fields that a config of a kind must have, and those that it may have beside it.
+type kindFields struct {
+	required string // "" for none
+	optional []string
+}
+
+var fieldsOfKind = map[Kind]kindFields{
+	KindGPUP:        {optional: []string{"partition_count"}},
+	KindMIG:         {required: "mig", optional: []string{"mps", "time_slicing"}},
+	KindVGPU:        {required: "vgpu"},
+	KindMPS:         {required: "mps"},
+	KindTimeSlicing: {required: "time_slicing"},
+}
+
+// validate checks that what is set is of the config's kind. MIG instances are shared in one way, and a GPU without any in none.
 func (c *PartitionConfig) validate() error {
 	wrong := fmt.Errorf("partition_config.kind is %q, and what is set is not of that kind", c.Kind)
-	sharing := c.MPS != nil || c.TimeSlicing != nil
-	switch c.Kind {
-	case KindGPUP:
-		if c.MIG == nil && c.VGPU == nil && !sharing {
-			return nil
-		}
-	case KindMIG:
-		if c.MIG != nil && c.Count == 0 && c.VGPU == nil && (c.MPS == nil || c.TimeSlicing == nil) &&
-			(c.HasMIG() || len(c.MIG.Profiles)+len(c.MIG.Placements) == 0 && !sharing) {
-			return nil
-		}
-	case KindVGPU:
-		if c.VGPU != nil && c.Count == 0 && c.MIG == nil && !sharing {
-			return nil
-		}
-	case KindMPS, KindTimeSlicing:
-		if sharing && (c.MPS != nil) == (c.Kind == KindMPS) && (c.TimeSlicing != nil) == (c.Kind == KindTimeSlicing) &&
-			c.Count == 0 && c.MIG == nil && c.VGPU == nil {
-			return nil
+	fields, known := fieldsOfKind[c.Kind]
+	if !known {
+		return wrong
+	}
+	for _, field := range []struct {
+		name  string
+		isSet bool
+	}{
+		{"partition_count", c.Count != 0},
+		{"mig", c.MIG != nil},
+		{"vgpu", c.VGPU != nil},
+		{"mps", c.MPS != nil},
+		{"time_slicing", c.TimeSlicing != nil},
+	} {
+		required := field.name == fields.required
+		if field.isSet != required && !(field.isSet && slices.Contains(fields.optional, field.name)) {
+			return wrong
 		}
 	}
-	return wrong
+	if c.Kind != KindMIG {
+		return nil
+	}
+	sharedTwice := c.MPS != nil && c.TimeSlicing != nil
+	hasInstances := len(c.MIG.Profiles)+len(c.MIG.Placements) > 0 || c.MPS != nil || c.TimeSlicing != nil
+	if sharedTwice || c.MIG.Off && hasInstances {
+		return wrong
+	}
+	return nil
 }
 
 // PoolConfig is one pool of whole GPUs across hosts.

@@ -88,8 +88,10 @@ func TestActionsSetThePowerState(t *testing.T) {
 
 	// The same permissions as for a change.
 	for name, tt := range map[string]struct{ config, says string }{
-		"policy":     {r.Block() + rig.Assignment("avd-01", rig.AnyPartition) + off, "does not allow"},
-		"no record":  {r.Block() + rig.Assignment("avd-01", rig.AnyPartition) + actionOn("gpu_vm_power", "avd-02", `state = "off"`), "The VM has no assignment"},
+		"policy": {r.Block() + rig.Assignment("avd-01", rig.AnyPartition) + off, "does not allow"},
+		"no record": {
+			r.Block() + rig.Assignment("avd-01", rig.AnyPartition) + actionOn("gpu_vm_power", "avd-02", `state = "off"`), "The VM has no assignment",
+		},
 		"owner":      {r.BlockOf("other") + off, `claimed by owner "test", and this provider's owner is "other"`},
 		"read only":  {r.Block("read_only = true") + rig.Assignment("avd-01", rig.AnyPartition, rig.MayStop) + off, "read_only"},
 		"unknown VM": {config + actionOn("gpu_vm_power", "avd-77", `state = "off"`), "VM was not found"},
@@ -116,7 +118,8 @@ func TestActionsDrainANode(t *testing.T) {
 	needsQuery(t, c)
 	r := rig.New(t, migrating())
 	const invoke = "-invoke=action.gpu_host_drain.now"
-	drain, resume := actionOf("gpu_host_drain", `host = "hv01"`, `state = "drained"`), actionOf("gpu_host_drain", `host = "hv01"`, `state = "up"`)
+	drain, resume := actionOf("gpu_host_drain", `host = "hv01"`, `state = "drained"`),
+		actionOf("gpu_host_drain", `host = "hv01"`, `state = "up"`)
 	config := r.Block() + rig.ConfigOf(16, three, draining) + everyVM()
 	c.Write(config + drain)
 	c.Apply()
@@ -124,7 +127,8 @@ func TestActionsDrainANode(t *testing.T) {
 		r.NeverStops(fmt.Sprintf("avd-%02d", n), three...)
 	}
 	before := r.Snapshot()
-	rig.WantSaid(t, c.Ok("plan", invoke), `Warning: hv01: gpu_partition_config "vdi" drains the node`, "Live migration moves VMs avd-01 and avd-02 to other nodes of the cluster")
+	rig.WantSaid(t, c.Ok("plan", invoke), `Warning: hv01: gpu_partition_config "vdi" drains the node`,
+		"Live migration moves VMs avd-01 and avd-02 to other nodes of the cluster")
 	r.WantUnchanged(before)
 	c.Apply(invoke)
 	if h := r.Snapshot().Hosts[0]; h.NodeState() != gpu.NodePaused || len(h.VMs) > 0 {

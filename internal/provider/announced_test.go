@@ -41,10 +41,12 @@ func TestAnApplyDisturbsNoMoreThanItsPlanHasAnnounced(t *testing.T) {
 	}{
 		"a count that changes under one VM more": {
 			fleet: pairOf(rig.Desktop("avd-01", 1), rig.Off(rig.Desktop("avd-02", 2))), had: held(4), planned: held(8),
-			says: []string{"hv01: VM avd-01 is shut down and started again"}, between: start("avd-02"), names: "VM \"avd-02\" would be shut down", disturbs: "hv01",
+			says: []string{"hv01: VM avd-01 is shut down and started again"}, between: start("avd-02"), names: "VM \"avd-02\" would be shut down",
+			disturbs: "hv01",
 		},
 		"and with the rule off that asks at plan": {
-			fleet: pairOf(rig.Desktop("avd-01", 1), rig.Off(rig.Desktop("avd-02", 2))), had: held(4), planned: held(8), block: `rules = { feasible-on-host = "off" }`,
+			fleet: pairOf(rig.Desktop("avd-01", 1), rig.Off(rig.Desktop("avd-02", 2))), had: held(4), planned: held(8),
+			block:   `rules = { feasible-on-host = "off" }`,
 			between: start("avd-02"), names: "VM \"avd-02\" would be shut down", disturbs: "hv01",
 		},
 		"and under one less": {
@@ -53,7 +55,8 @@ func TestAnApplyDisturbsNoMoreThanItsPlanHasAnnounced(t *testing.T) {
 		},
 		"another partition for a VM that was off": {
 			fleet: pairOf(rig.Off(rig.Desktop("avd-01", 1))), had: rig.Assignment("avd-01", rig.AnyPartition, rig.MayStop),
-			planned: rig.Assignment("avd-01", `partition = { max_partition_vram_mib = 512 }`, rig.MayStop), between: start("avd-01"), names: "VM \"avd-01\" would be shut down", disturbs: "hv01",
+			planned: rig.Assignment("avd-01", `partition = { max_partition_vram_mib = 512 }`, rig.MayStop),
+			between: start("avd-01"), names: "VM \"avd-01\" would be shut down", disturbs: "hv01",
 		},
 		"the destroy of an assignment whose VM was off": {
 			fleet: pairOf(rig.Off(rig.Desktop("avd-01", 1))), had: rig.Assignment("avd-01", rig.AnyPartition, rig.MayStop),
@@ -61,7 +64,8 @@ func TestAnApplyDisturbsNoMoreThanItsPlanHasAnnounced(t *testing.T) {
 		},
 		"its replacement by one for another VM": {
 			fleet: pairOf(rig.Off(rig.Desktop("avd-01", 1)), rig.Desktop("avd-02", 2)), had: rig.Assignment("avd-01", rig.AnyPartition, rig.MayStop),
-			planned: rig.Assignment("avd-02", rig.AnyPartition, rig.MayStop), between: start("avd-01"), names: "VM \"avd-01\" would be shut down", disturbs: "hv01",
+			planned: rig.Assignment("avd-02", rig.AnyPartition, rig.MayStop), between: start("avd-01"), names: "VM \"avd-01\" would be shut down",
+			disturbs: "hv01",
 		},
 		"and of one that ran": {
 			fleet: pairOf(rig.Desktop("avd-01", 1)), had: rig.Assignment("avd-01", rig.AnyPartition, rig.MayStop),
@@ -78,7 +82,8 @@ func TestAnApplyDisturbsNoMoreThanItsPlanHasAnnounced(t *testing.T) {
 			fleet: rig.Inference(1), had: mps(rig.ByMPS), planned: mps(rig.ByTurns), between: connects, names: "(python, container 3f2a) would end",
 		},
 		"a GPU that has to be reset by now": {
-			fleet: rig.HGX(rig.A100, 1), had: rig.MIGOf("ml", rig.Halves, `max_disruption = "gpu_reset"`), planned: rig.MIGOf("ml", rig.SevenSmall, `max_disruption = "gpu_reset"`),
+			fleet: rig.HGX(rig.A100, 1), had: rig.MIGOf("ml", rig.Halves, `max_disruption = "gpu_reset"`),
+			planned: rig.MIGOf("ml", rig.SevenSmall, `max_disruption = "gpu_reset"`),
 			between: func(r *rig.Rig) {
 				r.DestroyOutside(0, rig.At("3g.40gb", 0))
 				r.DestroyOutside(0, rig.At("3g.40gb", 4))
@@ -127,7 +132,9 @@ func TestAVMThatMovesUnderAPlanIsNotStopped(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	config := func(count int) string {
-		return r.Block() + fmt.Sprintf("resource \"gpu_partition_config\" \"vdi\" {\n  name = \"vdi\"\n  hosts = [\"hv01\"]\n  gpu_p = { partition_count = %d }\n  max_disruption = \"vm_restart\"\n}\n", count) +
+		return r.Block() +
+			fmt.Sprintf("resource \"gpu_partition_config\" \"vdi\" {\n  name = \"vdi\"\n  hosts = [\"hv01\"]\n  gpu_p = { partition_count = %d "+
+				"}\n  max_disruption = \"vm_restart\"\n}\n", count) +
 			rig.AssignmentOf("stays", "avd-01", rig.AnyPartition, rig.MayStop) + rig.AssignmentOf("moves", "avd-04", rig.AnyPartition, rig.MayStop)
 	}
 	c := rig.NewCLI(t, config(4))

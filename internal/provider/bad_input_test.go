@@ -28,7 +28,9 @@ func arguments(of string, block *tfprotov6.SchemaBlock, typ tftypes.Type) []argu
 	return argumentsBelow(of, "", block.Attributes, typ, func(v tftypes.Value) tftypes.Value { return v })
 }
 
-func argumentsBelow(of, at string, attributes []*tfprotov6.SchemaAttribute, typ tftypes.Type, outer func(tftypes.Value) tftypes.Value) []argument {
+func argumentsBelow(of, at string, attributes []*tfprotov6.SchemaAttribute, typ tftypes.Type,
+	outer func(tftypes.Value) tftypes.Value,
+) []argument {
 	var out []argument
 	object, _ := typ.(tftypes.Object)
 	for _, a := range attributes {
@@ -160,7 +162,9 @@ func TestEveryArgumentRefusesWhatItCannotBe(t *testing.T) {
 			}
 			return resp.Diagnostics
 		case "data":
-			resp, err := server.ValidateDataResourceConfig(t.Context(), &tfprotov6.ValidateDataResourceConfigRequest{TypeName: name, Config: &config})
+			resp, err := server.ValidateDataResourceConfig(t.Context(), &tfprotov6.ValidateDataResourceConfigRequest{
+				TypeName: name, Config: &config,
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -178,7 +182,8 @@ func TestEveryArgumentRefusesWhatItCannotBe(t *testing.T) {
 			id := a.of + " " + a.path + ": " + name
 			found := validate(a.of, a.build(v))
 			named := slices.ContainsFunc(found, func(d *tfprotov6.Diagnostic) bool {
-				return d.Severity == tfprotov6.DiagnosticSeverityError && strings.HasPrefix(pathText(d.Attribute), strings.ReplaceAll(a.path, "[*]", "")) || strings.Contains(d.Detail, a.path+" ")
+				return d.Severity == tfprotov6.DiagnosticSeverityError &&
+					strings.HasPrefix(pathText(d.Attribute), strings.ReplaceAll(a.path, "[*]", "")) || strings.Contains(d.Detail, a.path+" ")
 			})
 			why, ok := mayBe[id]
 			if strings.HasSuffix(a.path, ".oversubscription") && name != "negative" {
@@ -198,7 +203,8 @@ func TestEveryArgumentRefusesWhatItCannotBe(t *testing.T) {
 				t.Errorf("%s is called a bug of the provider: %s", id, s)
 			}
 		}
-		if found := texts(validate(a.of, a.build(tftypes.NewValue(a.typ, tftypes.UnknownValue)))); strings.Contains(found, a.path+" ") || strings.Contains(found, "error in the provider") {
+		if found := texts(validate(a.of, a.build(tftypes.NewValue(a.typ, tftypes.UnknownValue)))); strings.Contains(found, a.path+" ") ||
+			strings.Contains(found, "error in the provider") {
 			t.Errorf("%s %s: refused while it is not known: %s", a.of, a.path, found)
 		}
 	}

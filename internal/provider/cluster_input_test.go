@@ -16,7 +16,8 @@ func TestAClusterThatIsNotAsWritten(t *testing.T) {
 	t.Parallel()
 	vm := rig.Assignment("avd-01", rig.AnyPartition, rig.MayStop)
 	config := func(cluster string) string {
-		return fmt.Sprintf("resource \"gpu_partition_config\" \"vdi\" {\n  name = \"vdi\"\n  cluster = %q\n  gpu_p = { partition_count = 4 }\n  max_disruption = \"vm_restart\"\n}\n", cluster)
+		return fmt.Sprintf("resource \"gpu_partition_config\" \"vdi\" {\n  name = \"vdi\"\n  cluster = %q\n  gpu_p = { partition_count = 4 }\n "+
+			" max_disruption = \"vm_restart\"\n}\n", cluster)
 	}
 	noQuorum := func(r *rig.Rig) {
 		for _, h := range rig.Both {
@@ -63,11 +64,17 @@ func TestAClusterThatIsNotAsWritten(t *testing.T) {
 			hcl:  strings.Replace(config("azl"), "gpu_p =", "selector = { gpu_ids = { hv09 = [\"PCIROOT(1)\"] } }\n  gpu_p =", 1),
 			says: []string{"Host is not in scope", `selector.gpu_ids names host "hv09"`},
 		},
-		"a name that nobody has, of a config": {hcl: config("nowhere"), says: []string{"Unknown cluster", `called "nowhere"`, "Fix: Write the cluster's name"}},
-		"a name that nobody has, of a VM":     {hcl: rig.Assignment("avd-01", rig.AnyPartition, `cluster = "nowhere"`), says: []string{"Unknown cluster", `called "nowhere"`}},
-		"a VM of another cluster":             {hcl: rig.Assignment("web-01", rig.AnyPartition, `cluster = "azl"`), says: []string{"VM does not exist", "web-01"}},
-		"a quorum that is gone, of a config":  {arrange: noQuorum, hcl: config("azl"), says: []string{"the cluster service does not run"}},
-		"a quorum that is gone, of a VM":      {arrange: noQuorum, hcl: vm, says: []string{"the cluster service does not run"}},
+		"a name that nobody has, of a config": {
+			hcl: config("nowhere"), says: []string{"Unknown cluster", `called "nowhere"`, "Fix: Write the cluster's name"},
+		},
+		"a name that nobody has, of a VM": {
+			hcl: rig.Assignment("avd-01", rig.AnyPartition, `cluster = "nowhere"`), says: []string{"Unknown cluster", `called "nowhere"`},
+		},
+		"a VM of another cluster": {
+			hcl: rig.Assignment("web-01", rig.AnyPartition, `cluster = "azl"`), says: []string{"VM does not exist", "web-01"},
+		},
+		"a quorum that is gone, of a config": {arrange: noQuorum, hcl: config("azl"), says: []string{"the cluster service does not run"}},
+		"a quorum that is gone, of a VM":     {arrange: noQuorum, hcl: vm, says: []string{"the cluster service does not run"}},
 		"a node that was evicted, of a config": {
 			arrange: evicted, hcl: config("azl"), says: []string{"it shows itself as a node of cluster azl, whose node hv02 does not list it"},
 		},
@@ -104,11 +111,13 @@ func TestAConfigOfTwoClusters(t *testing.T) {
 	fleet.Hosts = append(fleet.Hosts, rig.Cluster("web", rig.Node("hv03", rig.Desktop("web-01", 7))).Hosts...)
 	r := rig.New(t, fleet)
 	hosts := []string{"hv01", "hv02", "hv03"}
-	c := rig.NewCLI(t, r.Block()+rig.ConfigOf(4, hosts)+rig.AssignmentOf("web", "web-01", "partition = { config = gpu_partition_config.vdi.id }", rig.MayStop))
+	c := rig.NewCLI(t, r.Block()+rig.ConfigOf(4, hosts)+rig.AssignmentOf("web", "web-01",
+		"partition = { config = gpu_partition_config.vdi.id }", rig.MayStop))
 	c.Apply()
 	c.WantNoChanges()
 	r.WantCounts(4, hosts...)
-	c.Write(r.Block() + rig.ConfigOf(8, hosts) + rig.AssignmentOf("web", "web-01", "partition = { config = gpu_partition_config.vdi.id }", rig.MayStop))
+	c.Write(r.Block() + rig.ConfigOf(8, hosts) + rig.AssignmentOf("web", "web-01", "partition = { config = gpu_partition_config.vdi.id }",
+		rig.MayStop))
 	before := r.Snapshot()
 	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "hv03", "web-01", "max_disruption")
 	r.WantUnchanged(before)

@@ -37,7 +37,10 @@ func TestAClusterServiceThatIsDownOnOneNode(t *testing.T) {
 	const why = "the cluster service does not answer"
 	rig.WantSaid(t, c.Ok("plan"), "No changes.", why)
 	was, _ := r.VM("avd-04")
-	for _, hcl := range []string{vms(other), r.Block() + rig.Config4 + rig.AssignmentOf("avd-01", "avd-01", "partition = { config = gpu_partition_config.vdi.id }", rig.MayStop)} {
+	for _, hcl := range []string{
+		vms(other), r.Block() + rig.Config4 + rig.AssignmentOf("avd-01", "avd-01", "partition = { config = gpu_partition_config.vdi.id }",
+			rig.MayStop),
+	} {
 		c.Write(hcl)
 		out := c.Fails("apply", "-auto-approve")
 		rig.WantSaid(t, out, "avd-04", why)
@@ -65,7 +68,8 @@ func TestTheSharedVolumeIsAway(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	config := func(count int, setting string) string {
-		return r.Block() + rig.ConfigOf(count, rig.Both, `max_disruption = "vm_restart"`) + rig.AssignmentOf("a", "avd-01", "partition = { config = gpu_partition_config.vdi.id }", rig.MayStop, setting)
+		return r.Block() + rig.ConfigOf(count, rig.Both, `max_disruption = "vm_restart"`) +
+			rig.AssignmentOf("a", "avd-01", "partition = { config = gpu_partition_config.vdi.id }", rig.MayStop, setting)
 	}
 	c := rig.NewCLI(t, config(4, "low_memory_mapped_io_space_mib = 2048"))
 	c.Apply()
@@ -82,7 +86,10 @@ func TestTheSharedVolumeIsAway(t *testing.T) {
 	before := r.Snapshot()
 	const why = "the shared volume is away"
 	rig.WantSaid(t, c.Ok("plan"), "No changes.", why)
-	for _, hcl := range []string{config(4, "low_memory_mapped_io_space_mib = 1024"), config(8, "low_memory_mapped_io_space_mib = 2048"), r.Block() + rig.ConfigOf(4, rig.Both, `max_disruption = "vm_restart"`)} {
+	for _, hcl := range []string{
+		config(4, "low_memory_mapped_io_space_mib = 1024"), config(8, "low_memory_mapped_io_space_mib = 2048"),
+		r.Block() + rig.ConfigOf(4, rig.Both, `max_disruption = "vm_restart"`),
+	} {
 		c.Write(hcl)
 		rig.WantSaid(t, c.Fails("apply", "-auto-approve"), why)
 		r.WantUnchanged(before)

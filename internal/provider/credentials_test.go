@@ -50,7 +50,10 @@ func newCertificates(t *testing.T) certificates {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "lab"}, NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "lab"}, NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
 	if err != nil {
 		t.Fatal(err)
@@ -150,7 +153,8 @@ func (d *doorman) take() []string {
 
 // way is an ssh block for the server with more arguments.
 func (d *doorman) way(more ...string) string {
-	return fmt.Sprintf("ssh = { address = \"127.0.0.1\", port = %d, host_key = %q, use_agent = false, %s }", d.port, d.hostKey, strings.Join(more, ", "))
+	return fmt.Sprintf("ssh = { address = \"127.0.0.1\", port = %d, host_key = %q, use_agent = false, %s }",
+		d.port, d.hostKey, strings.Join(more, ", "))
 }
 
 // privateKey is a new key: its file, its text and its fingerprint.
@@ -192,12 +196,28 @@ func TestEnvironmentLogsInWhereTheBlockDoesNotSay(t *testing.T) {
 		user string
 		with []string
 	}{
-		"nothing is said":    {nil, "env-user", []string{"key " + given.fingerprint, "password env-password", "answers env-password"}},
-		"a user":             {[]string{`user = "own-user"`}, "own-user", []string{"key " + given.fingerprint, "password env-password", "answers env-password"}},
-		"a password":         {[]string{`password = "own-password"`}, "env-user", []string{"key " + given.fingerprint, "password own-password", "answers own-password"}},
-		"a key":              {[]string{fmt.Sprintf("private_key = file(%q)", own.file)}, "env-user", []string{"key " + own.fingerprint, "password env-password", "answers env-password"}},
-		"a file with a key":  {[]string{fmt.Sprintf("private_key_file = %q", own.file)}, "env-user", []string{"key " + own.fingerprint, "password env-password", "answers env-password"}},
-		"everything is said": {[]string{`user = "own-user"`, `password = "own-password"`, fmt.Sprintf("private_key_file = %q", own.file)}, "own-user", []string{"key " + own.fingerprint, "password own-password", "answers own-password"}},
+		"nothing is said": {nil, "env-user", []string{"key " + given.fingerprint, "password env-password", "answers env-password"}},
+		"a user": {
+			[]string{`user = "own-user"`}, "own-user", []string{"key " + given.fingerprint, "password env-password", "answers env-password"},
+		},
+		"a password": {
+			[]string{`password = "own-password"`}, "env-user", []string{"key " + given.fingerprint, "password own-password", "answers own-password"},
+		},
+		"a key": {
+			[]string{fmt.Sprintf("private_key = file(%q)", own.file)},
+			"env-user",
+			[]string{"key " + own.fingerprint, "password env-password", "answers env-password"},
+		},
+		"a file with a key": {
+			[]string{fmt.Sprintf("private_key_file = %q", own.file)},
+			"env-user",
+			[]string{"key " + own.fingerprint, "password env-password", "answers env-password"},
+		},
+		"everything is said": {
+			[]string{`user = "own-user"`, `password = "own-password"`, fmt.Sprintf("private_key_file = %q", own.file)},
+			"own-user",
+			[]string{"key " + own.fingerprint, "password own-password", "answers own-password"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.Write(lab(d.way(x.more...)) + labConfig4)
@@ -223,19 +243,25 @@ func TestJumpHostIsSentNothingOfTheHost(t *testing.T) {
 	known := filepath.Join(t.TempDir(), "known_hosts")
 	rig.Write(t, known, fmt.Sprintf("[127.0.0.1]:%d %s\n", d.port, d.hostKey))
 	c := rig.NewProcesses(t, "")
-	c.Env = append(c.Env, "HOME="+t.TempDir(), "SSH_AUTH_SOCK=", "GPU_SSH_USER=env-user", "GPU_SSH_PASSWORD=env-password", "GPU_SSH_PRIVATE_KEY="+given.text)
+	c.Env = append(c.Env, "HOME="+t.TempDir(), "SSH_AUTH_SOCK=", "GPU_SSH_USER=env-user", "GPU_SSH_PASSWORD=env-password",
+		"GPU_SSH_PRIVATE_KEY="+given.text)
 	for name, x := range map[string]struct {
 		more []string
 		came []string
 	}{
-		"environment":            {nil, []string{}},
-		"password":               {[]string{`user = "own-user"`, `password = "own-password"`}, []string{}},
-		"private_key":            {[]string{fmt.Sprintf("private_key = file(%q)", own.file)}, []string{}},
-		"private_key_file":       {[]string{fmt.Sprintf("private_key_file = %q", own.file)}, []string{}},
-		"proxy_jump_private_key": {[]string{fmt.Sprintf("private_key = file(%q)", own.file), fmt.Sprintf("proxy_jump_private_key = file(%q)", hop.file)}, []string{"alice with key " + hop.fingerprint}},
+		"environment":      {nil, []string{}},
+		"password":         {[]string{`user = "own-user"`, `password = "own-password"`}, []string{}},
+		"private_key":      {[]string{fmt.Sprintf("private_key = file(%q)", own.file)}, []string{}},
+		"private_key_file": {[]string{fmt.Sprintf("private_key_file = %q", own.file)}, []string{}},
+		"proxy_jump_private_key": {
+			[]string{fmt.Sprintf("private_key = file(%q)", own.file), fmt.Sprintf("proxy_jump_private_key = file(%q)", hop.file)},
+			[]string{"alice with key " + hop.fingerprint},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			more := slices.Concat(x.more, []string{fmt.Sprintf("proxy_jump = \"alice@127.0.0.1:%d\"", d.port), fmt.Sprintf("known_hosts_file = %q", known)})
+			more := slices.Concat(x.more, []string{
+				fmt.Sprintf("proxy_jump = \"alice@127.0.0.1:%d\"", d.port), fmt.Sprintf("known_hosts_file = %q", known),
+			})
 			c.Write(lab(fmt.Sprintf("ssh = { address = \"hv01.corp.example\", %s }", strings.Join(more, ", "))) + labConfig4)
 			wantOneError(t, c.Fails("plan"), "Authentication failed", "Host: lab", `does not let user "alice" in`, "proxy_jump_private_key")
 			if diff := cmp.Diff(x.came, d.take(), cmpopts.EquateEmpty()); diff != "" {

@@ -10,7 +10,8 @@ import (
 )
 
 // vdi is a config of two partitions per GPU that puts back what was there.
-const vdi = "resource \"gpu_partition_config\" \"vdi\" {\n  name = \"vdi\"\n  hosts = [\"edge\"]\n  gpu_p = { partition_count = 2 }\n  on_destroy = \"restore\"\n}\n"
+const vdi = "resource \"gpu_partition_config\" \"vdi\" {\n  name = \"vdi\"\n  hosts = [\"edge\"]\n  gpu_p = { partition_count = 2 }\n  " +
+	"on_destroy = \"restore\"\n}\n"
 
 // What a host would refuse is an error of the plan, for every kind of resource, and nothing
 // is touched.
@@ -138,7 +139,10 @@ func TestAPlanOfADestroySaysWhatItDisturbs(t *testing.T) {
 		c := rig.NewCLI(t, r.Block()+rig.SharedConfig("mps", rig.ByMPS+"\n  max_disruption = \"process_restart\"", "gpu01"))
 		c.Apply()
 		pid := r.Connects("gpu01", "mps", "python")
-		says := []string{`gpu01: gpu_partition_config "mps" terminates 1 MPS client`, fmt.Sprintf("MPS daemon mps is stopped, which terminates its clients: process %d (python, container 3f2a)", pid), "1 to destroy"}
+		says := []string{
+			`gpu01: gpu_partition_config "mps" terminates 1 MPS client`,
+			fmt.Sprintf("MPS daemon mps is stopped, which terminates its clients: process %d (python, container 3f2a)", pid), "1 to destroy",
+		}
 		rig.WantSaid(t, c.Ok("plan", "-destroy"), says...)
 		c.Write(r.Block())
 		rig.WantSaid(t, c.Apply(), says...)
@@ -207,7 +211,8 @@ func TestAPlanOfADestroySaysWhatItDisturbs(t *testing.T) {
 		c.Apply()
 		pid := r.Connects("gpu01", "mps", "python")
 		c.Write(config(rig.ByTurns))
-		rig.WantSaid(t, c.Ok("plan"), fmt.Sprintf("MPS daemon mps is stopped, which terminates its clients: process %d", pid), "1 to add, 0 to change, 1 to destroy")
+		rig.WantSaid(t, c.Ok("plan"), fmt.Sprintf("MPS daemon mps is stopped, which terminates its clients: process %d", pid),
+			"1 to add, 0 to change, 1 to destroy")
 		c.Apply()
 		r.WantDaemons("gpu01")
 		c.WantNoChanges()
@@ -228,10 +233,18 @@ func TestWhatNoClaimCarriesIsDestroyedWithoutACheck(t *testing.T) {
 		kind    gpu.ClaimKind
 		disturb func(*rig.Rig)
 	}{
-		"config under a VM":  {onEdge, "edge", vdi, "", gpu.ClaimConfig, func(r *rig.Rig) { r.AddForeignAdapter("vm-1"); runs(r) }},
-		"pool under a VM":    {onEdge, "edge", "resource \"gpu_pool\" \"p\" {\n  name = \"render\"\n  members = { edge = [\"" + rig.GPU1 + "\"] }\n}\n", "", gpu.ClaimPool, func(r *rig.Rig) { r.Draw("vm-1", "render") }},
-		"pool under a share": {rig.Inference(1), "gpu01", rig.MLPool([]string{"gpu01"}), rig.MPSOn01 + rig.ShareOf("a", `pool = "gpu01/ml"`, rig.OfMPS, rig.Quarter), gpu.ClaimPool, func(*rig.Rig) {}},
-		"MPS with clients":   {rig.Inference(1), "gpu01", rig.MPSOn01, "", gpu.ClaimConfig, func(r *rig.Rig) { r.Connects("gpu01", "mps", "python") }},
+		"config under a VM": {onEdge, "edge", vdi, "", gpu.ClaimConfig, func(r *rig.Rig) { r.AddForeignAdapter("vm-1"); runs(r) }},
+		"pool under a VM": {
+			onEdge, "edge", "resource \"gpu_pool\" \"p\" {\n  name = \"render\"\n  members = { edge = [\"" + rig.GPU1 + "\"] }\n}\n",
+			"", gpu.ClaimPool, func(r *rig.Rig) { r.Draw("vm-1", "render") },
+		},
+		"pool under a share": {
+			rig.Inference(1), "gpu01", rig.MLPool([]string{"gpu01"}), rig.MPSOn01 + rig.ShareOf("a", `pool = "gpu01/ml"`, rig.OfMPS, rig.Quarter),
+			gpu.ClaimPool, func(*rig.Rig) {},
+		},
+		"MPS with clients": {
+			rig.Inference(1), "gpu01", rig.MPSOn01, "", gpu.ClaimConfig, func(r *rig.Rig) { r.Connects("gpu01", "mps", "python") },
+		},
 		"share with a process": {rig.Inference(1), "gpu01", rig.ShareOf("a", rig.OnGPU01), "", gpu.ClaimShare, func(r *rig.Rig) {
 			r.Computes("gpu01", r.PlacedOn("gpu01", "a")[0], nil, "a", "python")
 		}},
@@ -274,11 +287,13 @@ func TestWhatNoClaimCarriesIsDestroyedWithoutACheck(t *testing.T) {
 				}
 				after := r.Host(x.host)
 				for i := range before.GPUs {
-					if p, q := before.GPUs[i].Partitionable, after.GPUs[i].Partitionable; p != nil && (p.Count != q.Count || len(p.Partitions) != len(q.Partitions)) {
+					if p, q := before.GPUs[i].Partitionable, after.GPUs[i].Partitionable; p != nil &&
+						(p.Count != q.Count || len(p.Partitions) != len(q.Partitions)) {
 						t.Errorf("GPU %s was touched: %+v, was %+v", before.GPUs[i].ID, q, p)
 					}
 				}
-				if len(after.Pools) != len(before.Pools) || len(after.Shares) != len(before.Shares) || after.MPS != nil && len(after.MPS.Daemons) != len(before.MPS.Daemons) {
+				if len(after.Pools) != len(before.Pools) || len(after.Shares) != len(before.Shares) ||
+					after.MPS != nil && len(after.MPS.Daemons) != len(before.MPS.Daemons) {
 					t.Errorf("%s was touched", x.host)
 				}
 			})

@@ -217,7 +217,8 @@ func refusals(t *testing.T, root string) []site {
 			if text := textOf(call.Args[3]); literal && strings.Contains(text, " ") { // else the words are those of internal/placement
 				out = append(out, site{
 					at: at, pattern: regexp.MustCompile(`(?s)` + found),
-					template: unfilled + "the planner refuses to " + textOf(call.Args[1]) + of + textOf(call.Args[2]) + "\n\nFound: " + text + fixes[call] + "\n",
+					template: unfilled + "the planner refuses to " + textOf(call.Args[1]) + of + textOf(call.Args[2]) +
+						"\n\nFound: " + text + fixes[call] + "\n",
 				})
 			}
 		}

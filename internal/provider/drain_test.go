@@ -81,7 +81,8 @@ func TestRollingDrainOfTwoConfigs(t *testing.T) {
 	s.Hosts[2].VMs = nil
 	r := rig.New(t, s)
 	configs := func(count int) string {
-		return r.Block() + rig.ConfigOf(count, three[:1], draining) + strings.ReplaceAll(rig.ConfigOf(count, three[1:2], draining), `"vdi"`, `"other"`)
+		return r.Block() + rig.ConfigOf(count, three[:1], draining) + strings.ReplaceAll(rig.ConfigOf(count, three[1:2], draining),
+			`"vdi"`, `"other"`)
 	}
 	for n := 1; n <= 4; n++ {
 		r.AddForeignAdapter(fmt.Sprintf("avd-%02d", n))
@@ -143,7 +144,8 @@ func TestAVMThatMayNotMoveKeepsItsNodeFromADrain(t *testing.T) {
 		r.NeverStops(vm, three...)
 	}
 	c.Write(r.Block() + rig.ConfigOf(8, three, draining, `max_disruption = "vm_restart"`) + everyVM())
-	rig.WantSaid(t, c.Ok("plan"), "hv02: VMs avd-03 and avd-04 are shut down and started again", `hv01: gpu_partition_config "vdi" drains the node`)
+	rig.WantSaid(t, c.Ok("plan"), "hv02: VMs avd-03 and avd-04 are shut down and started again",
+		`hv01: gpu_partition_config "vdi" drains the node`)
 	c.Apply()
 	r.WantCounts(8, three...)
 	wantDrainsOver(r)

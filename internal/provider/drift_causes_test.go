@@ -113,7 +113,8 @@ func TestEachCauseOfDriftIsSeen(t *testing.T) {
 				t.Fatalf("drift is %+v (%v)\n%s", outputs, err, plan)
 			}
 			d := outputs.Drift.Value[0]
-			if !strings.Contains(d.Object, test.object) || d.Cause == nil || *d.Cause != string(test.cause) || !strings.Contains(d.Found, test.found) ||
+			if !strings.Contains(d.Object, test.object) || d.Cause == nil || *d.Cause != string(test.cause) ||
+				!strings.Contains(d.Found, test.found) ||
 				(d.Declared == nil) != (test.wants == "") || d.Declared != nil && !strings.Contains(*d.Declared, test.wants) {
 				t.Errorf("drift says %s %v %v %v", d.Object, d.Cause, d.Found, d.Declared)
 			}

@@ -28,7 +28,8 @@ func TestDriftOnOneHostIsPutRightThereAlone(t *testing.T) {
 	r.Fail("hv02", simulated.OpSetPartitionCount, rig.GPU0, 0, 0)
 
 	out := c.Ok("plan")
-	rig.WantSaid(t, out, "Warning: Partitions differ from the declaration", "Host hv02, GPU "+rig.GPU1+" (NVIDIA A2) has 2 partitions, declared is 4 partitions; changed by others",
+	rig.WantSaid(t, out, "Warning: Partitions differ from the declaration",
+		"Host hv02, GPU "+rig.GPU1+" (NVIDIA A2) has 2 partitions, declared is 4 partitions; changed by others",
 		"0 to add, 1 to change, 0 to destroy")
 	if strings.Contains(rig.Sentence(out), "Host hv01, GPU") {
 		t.Errorf("the plan blames hv01:\n%s", out)
@@ -50,7 +51,9 @@ func TestDriftLeavesTheArgumentsAsDeclared(t *testing.T) {
 			PreConfig:          func() { r.Must(r.Fleet.SetCountOutside(context.Background(), "hv01", rig.GPU0, 8)) },
 			RefreshState:       true,
 			ExpectNonEmptyPlan: true,
-			RefreshPlanChecks:  resource.RefreshPlanChecks{PostRefresh: []plancheck.PlanCheck{plancheck.ExpectResourceAction(rig.VDI, plancheck.ResourceActionUpdate)}},
+			RefreshPlanChecks: resource.RefreshPlanChecks{
+				PostRefresh: []plancheck.PlanCheck{plancheck.ExpectResourceAction(rig.VDI, plancheck.ResourceActionUpdate)},
+			},
 		},
 		resource.TestStep{
 			Config: r.Block() + rig.Config4,
@@ -73,11 +76,13 @@ func TestInsertedGPUIsDrift(t *testing.T) {
 			c.Apply()
 			r.Must(r.Fleet.AddGPU(context.Background(), "hv02", rig.A2(rig.GPU2)))
 			r.Must(r.Fleet.SetCountOutside(context.Background(), "hv02", rig.GPU2, count))
-			rig.WantSaid(t, c.Ok("plan"), "Warning: Partitions differ from the declaration", "Host hv02, GPU "+rig.GPU2+" (NVIDIA A2) is not in the config yet; the GPU is new",
+			rig.WantSaid(t, c.Ok("plan"), "Warning: Partitions differ from the declaration",
+				"Host hv02, GPU "+rig.GPU2+" (NVIDIA A2) is not in the config yet; the GPU is new",
 				"0 to add, 1 to change, 0 to destroy")
 			c.Apply()
 			r.WantCounts(4, rig.Both...)
-			if cl := r.Host("hv02").Claims[0]; !cl.Covers(rig.GPU2) || cl.Before.Of(rig.GPU2).Partitions != count || cl.Before.Of(rig.GPU0).Partitions != 16 {
+			if cl := r.Host("hv02").Claims[0]; !cl.Covers(rig.GPU2) || cl.Before.Of(rig.GPU2).Partitions != count || cl.Before.Of(rig.GPU0).
+				Partitions != 16 {
 				t.Errorf("the claim on hv02 is %+v", cl)
 			}
 			c.WantNoChanges()
@@ -133,7 +138,8 @@ func TestDriftUnderAHeldPartitionEndsInAnEmptyPlan(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	c := rig.NewCLI(t, r.Block()+rig.ConfigOf(4, rig.Both, `max_disruption = "vm_restart"`)+
-		rig.Assignment("avd-03", "partition = { config = gpu_partition_config.vdi.id }", rig.MayStop)+"output \"a\" { value = gpu_vm_assignment.a }\n")
+		rig.Assignment("avd-03", "partition = { config = gpu_partition_config.vdi.id }", rig.MayStop)+
+		"output \"a\" { value = gpu_vm_assignment.a }\n")
 	c.Apply()
 	_, host := r.VM("avd-03")
 	for _, id := range []string{rig.GPU0, rig.GPU1} {
@@ -151,7 +157,8 @@ func TestDriftUnderAHeldPartitionEndsInAnEmptyPlan(t *testing.T) {
 func TestDriftIsPutRightOrSaidNotToBe(t *testing.T) {
 	t.Parallel()
 	mpsShare := rig.MPSOn01 + rig.ShareOf("a", rig.OnGPU01, rig.OfMPS, rig.Half)
-	linuxPool := rig.MPSOn01 + rig.MLPool([]string{"gpu01"}, "depends_on = [gpu_partition_config.mps]") + rig.ShareOf("a", rig.FromPool, rig.Half)
+	linuxPool := rig.MPSOn01 + rig.MLPool([]string{"gpu01"}, "depends_on = [gpu_partition_config.mps]") +
+		rig.ShareOf("a", rig.FromPool, rig.Half)
 	held := rig.HeldConfig(4)
 	for name, test := range map[string]struct {
 		fleet   gpu.Snapshot

@@ -51,7 +51,8 @@ func (p *gpuProvider) client(name string, conn *connect.Conn) *agent.Client {
 	if p.observe == nil {
 		return agent.NewClient(conn, name, options...)
 	}
-	return agent.NewClient(connect.Observed{ClientConnInterface: conn, Call: func(method string) { p.observe(name, method) }}, name, options...)
+	return agent.NewClient(connect.Observed{ClientConnInterface: conn, Call: func(method string) { p.observe(name, method) }}, name,
+		options...)
 }
 
 // olderAgent is an agent that another version of the provider has brought. A plan makes do
@@ -64,7 +65,8 @@ func (olderAgent) ForPlans() {}
 func badFile(file string, err error) string {
 	detail := fmt.Sprintf("File: %s\nFound: %v.", file, words.Capital(err.Error()))
 	if errors.Is(err, fs.ErrNotExist) {
-		return detail + "\nFix: Correct the path. A relative path starts from the folder in which Terraform runs; \"${path.module}/fleet.json\" starts from the module."
+		return detail + "\nFix: Correct the path. A relative path starts from the folder in which Terraform runs; " +
+			"\"${path.module}/fleet.json\" starts from the module."
 	}
 	return detail + "\nFix: The guide on simulated fleets describes the file; `gpu_inventory` with include_json writes one."
 }

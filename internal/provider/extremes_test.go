@@ -40,7 +40,9 @@ var bases = map[string][]string{
 		`{"vm":"avd-03","pool":{"id":"hv01/render"}}`,
 		`{"vm":"avd-03","pool":{"id":"hv01/render"},"automatic_stop_action":"shut_down"}`,
 	},
-	"resource gpu_share": {`{"name":"s","host":"gpu01","memory":{"request_mib":1024}}`, `{"name":"s","host":"gpu01","memory":{"fraction":0.5}}`},
+	"resource gpu_share": {
+		`{"name":"s","host":"gpu01","memory":{"request_mib":1024}}`, `{"name":"s","host":"gpu01","memory":{"fraction":0.5}}`,
+	},
 	"data gpu_change_forecast": {
 		`{"hosts":["hv01"],"gpu_p":{"partition_count":4}}`,
 		`{"hosts":["hgx01"],"mig":{"profiles":{"1g.10gb":1}}}`,
@@ -53,11 +55,16 @@ var bases = map[string][]string{
 		`{"hosts":["gpu01"],"time_slicing":{"replicas":4}}`,
 	},
 	// The arguments of functions have no schema: each number of these is tried.
-	"function device_plugin_config": {`[{"mig_strategy":"none","time_slicing":{"resources":{"nvidia.com/gpu":4}}}]`, `[{"mps":{"resources":{"nvidia.com/gpu":4}}}]`},
-	"function dra_resources":        {`[{"name":"mig","gpus":{"hgx01":{"GPU-1":{"layout":"mig","instances":[{"profile":"1g.10gb","start":1,"memory_mib":9984}]}}}}]`},
-	"function mig_parted_config":    {`[{"all":[{"devices":[0,1],"mig_enabled":true,"profiles":{"1g.10gb":2}}]}]`},
+	"function device_plugin_config": {
+		`[{"mig_strategy":"none","time_slicing":{"resources":{"nvidia.com/gpu":4}}}]`, `[{"mps":{"resources":{"nvidia.com/gpu":4}}}]`,
+	},
+	"function dra_resources": {
+		`[{"name":"mig","gpus":{"hgx01":{"GPU-1":{"layout":"mig","instances":[{"profile":"1g.10gb","start":1,"memory_mib":9984}]}}}}]`,
+	},
+	"function mig_parted_config": {`[{"all":[{"devices":[0,1],"mig_enabled":true,"profiles":{"1g.10gb":2}}]}]`},
 	"function slurm_gres": {
-		`[[{"name":"gpu01","gpus":[{"device":0,"mps":100},{"device":1,"shards":4},{"device":2,"mig":[{"type":"1g.10gb","capabilities":[30,31]}]}]}]]`,
+		`[[{"name":"gpu01","gpus":[{"device":0,"mps":100},{"device":1,"shards":4},{"device":2,"mig":[{"type":"1g.10gb","capabilities":[30,` +
+			`31]}]}]}]]`,
 		`[[{"name":"gpu[01-NUMBER]","gpus":[{"device":0,"type":"a100","cores":"0-NUMBER"}]}]]`,
 	},
 	"function from_mig_parted": {
@@ -341,11 +348,15 @@ func (e *extremesOf) valid(of string, v tftypes.Value) bool {
 		e.must(err)
 		return faultless(resp.Diagnostics)
 	case "data":
-		resp, err := e.server.ValidateDataResourceConfig(e.t.Context(), &tfprotov6.ValidateDataResourceConfigRequest{TypeName: name, Config: config})
+		resp, err := e.server.ValidateDataResourceConfig(e.t.Context(), &tfprotov6.ValidateDataResourceConfigRequest{
+			TypeName: name, Config: config,
+		})
 		e.must(err)
 		return faultless(resp.Diagnostics)
 	case "list":
-		resp, err := e.server.ValidateListResourceConfig(e.t.Context(), &tfprotov6.ValidateListResourceConfigRequest{TypeName: name, Config: config})
+		resp, err := e.server.ValidateListResourceConfig(e.t.Context(), &tfprotov6.ValidateListResourceConfigRequest{
+			TypeName: name, Config: config,
+		})
 		e.must(err)
 		return faultless(resp.Diagnostics)
 	case "action":
@@ -445,13 +456,17 @@ func (e *extremesOf) resource(x *tried) {
 			plan(e.dynamic(had), had, tftypes.NewValue(s.ValueType(), nil), planned.PlannedPrivate)
 		})
 		e.hold(what+"its read", func() {
-			_, err := e.server.ReadResource(e.t.Context(), &tfprotov6.ReadResourceRequest{TypeName: name, CurrentState: e.dynamic(had), Private: planned.PlannedPrivate})
+			_, err := e.server.ReadResource(e.t.Context(), &tfprotov6.ReadResourceRequest{
+				TypeName: name, CurrentState: e.dynamic(had), Private: planned.PlannedPrivate,
+			})
 			e.must(err)
 		})
 		text, err := json.Marshal(generator{}.json(had))
 		e.must(err)
 		e.hold(what+"the upgrade of its state", func() {
-			_, err := e.server.UpgradeResourceState(e.t.Context(), &tfprotov6.UpgradeResourceStateRequest{TypeName: name, Version: s.Version, RawState: &tfprotov6.RawState{JSON: text}})
+			_, err := e.server.UpgradeResourceState(e.t.Context(), &tfprotov6.UpgradeResourceStateRequest{
+				TypeName: name, Version: s.Version, RawState: &tfprotov6.RawState{JSON: text},
+			})
 			e.must(err)
 		})
 	}
@@ -609,7 +624,9 @@ func TestNoNumberTakesTimeOrMemory(t *testing.T) { //nolint:paralleltest // what
 	e.schemas, err = e.server.GetProviderSchema(t.Context(), &tfprotov6.GetProviderSchemaRequest{})
 	r.Must(err)
 	all := map[string]*tfprotov6.Schema{"provider": e.schemas.Provider}
-	for kind, of := range map[string]map[string]*tfprotov6.Schema{"resource ": e.schemas.ResourceSchemas, "data ": e.schemas.DataSourceSchemas, "list ": e.schemas.ListResourceSchemas} {
+	for kind, of := range map[string]map[string]*tfprotov6.Schema{
+		"resource ": e.schemas.ResourceSchemas, "data ": e.schemas.DataSourceSchemas, "list ": e.schemas.ListResourceSchemas,
+	} {
 		for name, s := range of {
 			all[kind+name] = s
 		}

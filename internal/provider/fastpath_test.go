@@ -53,7 +53,9 @@ func newTwin(t *testing.T, fleet string, compared *atomic.Int64) (*twin, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &twin{Served: server(), t: t, framework: framework, types: all.ResourceSchemas, fleet: fleet, compared: compared, faultless: map[string]int{}}, nil
+	return &twin{
+		Served: server(), t: t, framework: framework, types: all.ResourceSchemas, fleet: fleet, compared: compared, faultless: map[string]int{},
+	}, nil
 }
 
 func (w *twin) ConfigureProvider(ctx context.Context, r *tfprotov6.ConfigureProviderRequest) (*tfprotov6.ConfigureProviderResponse, error) {
@@ -84,7 +86,9 @@ func (w *twin) ConfigureProvider(ctx context.Context, r *tfprotov6.ConfigureProv
 	return w.Served.ConfigureProvider(ctx, r)
 }
 
-func (w *twin) ApplyResourceChange(ctx context.Context, r *tfprotov6.ApplyResourceChangeRequest) (*tfprotov6.ApplyResourceChangeResponse, error) {
+func (w *twin) ApplyResourceChange(ctx context.Context, r *tfprotov6.ApplyResourceChangeRequest) (*tfprotov6.ApplyResourceChangeResponse,
+	error,
+) {
 	resp, err := caught(ctx, w.Served.ApplyResourceChange, r)
 	if want, wantErr := caught(ctx, w.framework.ApplyResourceChange, r); fmt.Sprint(err) != fmt.Sprint(wantErr) {
 		w.t.Errorf("%s: %v, and by the framework: %v", r.TypeName, err, wantErr)
@@ -100,7 +104,9 @@ func (w *twin) ApplyResourceChange(ctx context.Context, r *tfprotov6.ApplyResour
 // claimTokens are made anew for each object.
 var claimTokens = regexp.MustCompile(`"claim_token":"[^"]*"`)
 
-func (w *twin) ValidateResourceConfig(ctx context.Context, r *tfprotov6.ValidateResourceConfigRequest) (*tfprotov6.ValidateResourceConfigResponse, error) {
+func (w *twin) ValidateResourceConfig(ctx context.Context,
+	r *tfprotov6.ValidateResourceConfigRequest,
+) (*tfprotov6.ValidateResourceConfigResponse, error) {
 	resp, err := caught(ctx, w.Served.ValidateResourceConfig, r)
 	if want, wantErr := caught(ctx, w.framework.ValidateResourceConfig, r); fmt.Sprint(err) != fmt.Sprint(wantErr) {
 		w.t.Errorf("%s: %v, and by the framework: %v", r.TypeName, err, wantErr)
@@ -118,13 +124,16 @@ func (w *twin) ValidateResourceConfig(ctx context.Context, r *tfprotov6.Validate
 	return resp, err
 }
 
-func (w *twin) UpgradeResourceState(ctx context.Context, r *tfprotov6.UpgradeResourceStateRequest) (*tfprotov6.UpgradeResourceStateResponse, error) {
+func (w *twin) UpgradeResourceState(ctx context.Context, r *tfprotov6.UpgradeResourceStateRequest) (*tfprotov6.UpgradeResourceStateResponse,
+	error,
+) {
 	resp, err := caught(ctx, w.Served.UpgradeResourceState, r)
 	if want, wantErr := caught(ctx, w.framework.UpgradeResourceState, r); fmt.Sprint(err) != fmt.Sprint(wantErr) {
 		w.t.Errorf("%s: %v, and by the framework: %v", r.TypeName, err, wantErr)
 	} else if err == nil {
 		w.same("upgrade", r.TypeName, fmt.Sprintf("%d %s", r.Version, r.RawState.JSON),
-			w.text(r.TypeName, resp.UpgradedState, nil, nil, resp.Diagnostics, nil), w.text(r.TypeName, want.UpgradedState, nil, nil, want.Diagnostics, nil))
+			w.text(r.TypeName, resp.UpgradedState, nil, nil, resp.Diagnostics, nil),
+			w.text(r.TypeName, want.UpgradedState, nil, nil, want.Diagnostics, nil))
 	}
 	return resp, err
 }
@@ -135,12 +144,15 @@ func (w *twin) ReadResource(ctx context.Context, r *tfprotov6.ReadResourceReques
 		w.t.Errorf("%s: %v, and by the framework: %v", r.TypeName, err, wantErr)
 	} else if err == nil {
 		w.same("read", r.TypeName, w.text(r.TypeName, r.CurrentState, r.CurrentIdentity, r.Private, nil, nil),
-			w.text(r.TypeName, resp.NewState, resp.NewIdentity, resp.Private, resp.Diagnostics, nil), w.text(r.TypeName, want.NewState, want.NewIdentity, want.Private, want.Diagnostics, nil))
+			w.text(r.TypeName, resp.NewState, resp.NewIdentity, resp.Private, resp.Diagnostics, nil),
+			w.text(r.TypeName, want.NewState, want.NewIdentity, want.Private, want.Diagnostics, nil))
 	}
 	return resp, err
 }
 
-func (w *twin) PlanResourceChange(ctx context.Context, r *tfprotov6.PlanResourceChangeRequest) (*tfprotov6.PlanResourceChangeResponse, error) {
+func (w *twin) PlanResourceChange(ctx context.Context, r *tfprotov6.PlanResourceChangeRequest) (*tfprotov6.PlanResourceChangeResponse,
+	error,
+) {
 	resp, err := caught(ctx, w.Served.PlanResourceChange, r)
 	if want, wantErr := caught(ctx, w.framework.PlanResourceChange, r); fmt.Sprint(err) != fmt.Sprint(wantErr) {
 		w.t.Errorf("%s: %v, and by the framework: %v", r.TypeName, err, wantErr)
@@ -170,7 +182,9 @@ func (w *twin) same(what, kind, of, got, want string) {
 }
 
 // text is all of an answer, but for the names in the ledger, which are of one run.
-func (w *twin) text(kind string, state *tfprotov6.DynamicValue, id *tfprotov6.ResourceIdentityData, private []byte, said []*tfprotov6.Diagnostic, replace []*tftypes.AttributePath) string {
+func (w *twin) text(kind string, state *tfprotov6.DynamicValue, id *tfprotov6.ResourceIdentityData,
+	private []byte, said []*tfprotov6.Diagnostic, replace []*tftypes.AttributePath,
+) string {
 	var b strings.Builder
 	if state != nil {
 		v, err := state.Unmarshal(w.types[kind].ValueType())
@@ -230,11 +244,14 @@ func answersAreTheFrameworks(t *testing.T) {
 	r := rig.New(t, rig.Standalone(a, b))
 	var compared atomic.Int64
 	other := filepath.Join(t.TempDir(), "fleet.json")
-	terminal, err := core.NewTerminal(t.Context(), map[string]core.Factory{"gpu": func() (tfprotov6.ProviderServer, error) { return newTwin(t, other, &compared) }})
+	terminal, err := core.NewTerminal(t.Context(), map[string]core.Factory{
+		"gpu": func() (tfprotov6.ProviderServer, error) { return newTwin(t, other, &compared) },
+	})
 	r.Must(err)
 	c := &rig.CLI{T: t, Terminal: terminal}
 	config := func(shutdown string) {
-		all := strings.ReplaceAll(rig.AssignAll([]string{"avd-01", "avd-02", "avd-03"}, ""), "partition = {}", "partition = { config = gpu_partition_config.vdi.id }")
+		all := strings.ReplaceAll(rig.AssignAll([]string{"avd-01", "avd-02", "avd-03"}, ""), "partition = {}",
+			"partition = { config = gpu_partition_config.vdi.id }")
 		c.Write(r.Block() + rig.ConfigOf(4, rig.Both) + strings.ReplaceAll(all, "allow_shutdown = true", shutdown))
 	}
 	run := func(args ...string) string { // that some fail is as it should be
@@ -318,9 +335,14 @@ func TestAnswersToAnythingAreTheFrameworks(t *testing.T) {
 			}
 			text, err := json.Marshal(raw)
 			r.Must(err)
-			_, _ = w.UpgradeResourceState(t.Context(), &tfprotov6.UpgradeResourceStateRequest{TypeName: kind, Version: s.Version + int64(g.IntN(5)/4), RawState: &tfprotov6.RawState{JSON: text}})
+			_, _ = w.UpgradeResourceState(t.Context(), &tfprotov6.UpgradeResourceStateRequest{
+				TypeName: kind, Version: s.Version + int64(g.IntN(5)/4), RawState: &tfprotov6.RawState{JSON: text},
+			})
 
-			private := [][]byte{nil, []byte(`{}`), []byte(`{"seen":"e30=","claim_token":"IkFCQyI=","unheard_of":"MQ=="}`), []byte(`{".import_before_read":"dHJ1ZQ=="}`), []byte(`{"seen":"fg=="}`), []byte(`{"seen":"Iv8i"}`), []byte(`{"schema_version":"1","timeouts":{}}`)}[g.IntN(7)]
+			private := [][]byte{
+				nil, []byte(`{}`), []byte(`{"seen":"e30=","claim_token":"IkFCQyI=","unheard_of":"MQ=="}`), []byte(`{".import_before_read":"dHJ1ZQ=="}`),
+				[]byte(`{"seen":"fg=="}`), []byte(`{"seen":"Iv8i"}`), []byte(`{"schema_version":"1","timeouts":{}}`),
+			}[g.IntN(7)]
 			_, _ = w.ReadResource(t.Context(), &tfprotov6.ReadResourceRequest{TypeName: kind, CurrentState: &state, Private: private})
 
 			top, _ := s.ValueType().(tftypes.Object)
@@ -333,7 +355,10 @@ func TestAnswersToAnythingAreTheFrameworks(t *testing.T) {
 			}
 			declared, err := tfprotov6.NewDynamicValue(top, tftypes.NewValue(top, config))
 			r.Must(err)
-			_, _ = w.PlanResourceChange(t.Context(), &tfprotov6.PlanResourceChangeRequest{TypeName: kind, Config: &declared, PriorState: &state, ProposedNewState: &tfprotov6.DynamicValue{MsgPack: bytes.Clone(state.MsgPack)}, PriorPrivate: private})
+			_, _ = w.PlanResourceChange(t.Context(), &tfprotov6.PlanResourceChangeRequest{
+				TypeName: kind, Config: &declared, PriorState: &state, ProposedNewState: &tfprotov6.DynamicValue{MsgPack: bytes.Clone(state.MsgPack)},
+				PriorPrivate: private,
+			})
 
 			none, err := tfprotov6.NewDynamicValue(top, tftypes.NewValue(top, nil))
 			r.Must(err)
@@ -355,13 +380,18 @@ func TestAnswersToAnythingAreTheFrameworks(t *testing.T) {
 				}
 				v = g.mend(s.Block, v, resp.Diagnostics[0].Attribute)
 			}
-			_, _ = w.PlanResourceChange(t.Context(), &tfprotov6.PlanResourceChangeRequest{TypeName: kind, Config: &created, PriorState: &none, ProposedNewState: &created, PriorPrivate: private})
+			_, _ = w.PlanResourceChange(t.Context(), &tfprotov6.PlanResourceChangeRequest{
+				TypeName: kind, Config: &created, PriorState: &none, ProposedNewState: &created, PriorPrivate: private,
+			})
 			if g.IntN(4) == 0 { // a caller may send JSON
 				prior, err := json.Marshal(g.json(value))
 				r.Must(err)
 				other, err := json.Marshal(g.json(g.value(s.ValueType(), true, false)))
 				r.Must(err)
-				_, _ = w.PlanResourceChange(t.Context(), &tfprotov6.PlanResourceChangeRequest{TypeName: kind, Config: &declared, PriorState: &tfprotov6.DynamicValue{JSON: prior}, ProposedNewState: &tfprotov6.DynamicValue{JSON: other}})
+				_, _ = w.PlanResourceChange(t.Context(), &tfprotov6.PlanResourceChangeRequest{
+					TypeName: kind, Config: &declared, PriorState: &tfprotov6.DynamicValue{JSON: prior},
+					ProposedNewState: &tfprotov6.DynamicValue{JSON: other},
+				})
 			}
 		}
 	}

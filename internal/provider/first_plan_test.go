@@ -33,7 +33,8 @@ func TestFirstPlanShowsTheConflictsAndTouchesNothing(t *testing.T) {
 	r := rig.New(t, rig.TwoNodes())
 	r.AddForeignAdapter("avd-03")
 	before := r.File()
-	rig.WantSaid(t, rig.NewCLI(t, readme(r)).Fails("plan"), `gpu_vm_assignment for VM "avd-03"`, "Rule: single-partition-per-vm", "Fix:", `host "hv01"`)
+	rig.WantSaid(t, rig.NewCLI(t, readme(r)).Fails("plan"), `gpu_vm_assignment for VM "avd-03"`, "Rule: single-partition-per-vm",
+		"Fix:", `host "hv01"`)
 	r.WantUntouched(before)
 }
 

@@ -89,7 +89,8 @@ func TestOneVMIDOnTwoHostsIsAnErrorThatNamesBoth(t *testing.T) {
 		}
 		r.WantUntouched(before)
 		c.Write(r.Block() + rig.Assignment(ref, rig.AnyPartition, `hosts = ["hv01"]`))
-		rig.WantSaid(t, rig.Sentence(c.Fails("import", "gpu_vm_assignment.a", rig.VMID(1))), "Several VMs fit the import id", "such as hv01/"+rig.VMID(1))
+		rig.WantSaid(t, rig.Sentence(c.Fails("import", "gpu_vm_assignment.a", rig.VMID(1))), "Several VMs fit the import id",
+			"such as hv01/"+rig.VMID(1))
 		c.Apply()
 		c.Ok("state", "rm", "gpu_vm_assignment.a")
 		c.Ok("import", "gpu_vm_assignment.a", "hv01/"+rig.VMID(1))

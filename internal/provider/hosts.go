@@ -24,8 +24,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/connect"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/optional"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/valid"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
@@ -37,60 +36,86 @@ const (
 // hostAttributes are how one host is reached.
 func hostAttributes() map[string]schema.Attribute {
 	filled := []validator.String{stringvalidator.LengthAtLeast(1)}
-	agentPath := optional.Text("Where `gpu-agent` is on the host. Default `gpu-agent`, found through `PATH`. A subsystem `gpu-agent` or a forced command of the host's sshd takes its place.", remotePath())
+	agentPath := tfschema.OptionalText("Where `gpu-agent` is on the host. Default `gpu-agent`, found through `PATH`. "+
+		"A subsystem `gpu-agent` or a forced command of the host's sshd takes its place.", remotePath())
 	localPath := agentPath
 	localPath.MarkdownDescription = "Where `gpu-agent` is. Default: beside the provider, else in `PATH`."
 	localPath.Validators = filled
 	return map[string]schema.Attribute{
-		"local": optional.Object("The machine that Terraform runs on. The agent is started as a child process.", optional.Attributes{"agent_path": localPath}),
-		"simulated": optional.Object("A host of a simulated fleet.", optional.Attributes{
+		"local": tfschema.OptionalObject("The machine that Terraform runs on. The agent is started as a child process.",
+			tfschema.Attributes{"agent_path": localPath}),
+		"simulated": tfschema.OptionalObject("A host of a simulated fleet.", tfschema.Attributes{
 			"file": schema.StringAttribute{
 				MarkdownDescription: "The fleet file. The host is the one of the same name in it.", Required: true, Validators: filled,
 			},
 		}),
 		"ssh": schema.SingleNestedAttribute{
-			MarkdownDescription: "A host whose sshd starts the agent: one connection and one session for each run. What is not set comes from the environment and `~/.ssh/config`; see [Reaching hosts](guides/hosts.md).",
-			Optional:            true, Validators: []validator.Object{noSudoUpload{"not sudo = true together with upload = \"auto\""}},
+			MarkdownDescription: "A host whose sshd starts the agent: one connection and one session for each run. " +
+				"What is not set comes from the environment and `~/.ssh/config`; see [Reaching hosts](guides/hosts.md).",
+			Optional: true, Validators: []validator.Object{noSudoUpload{"not sudo = true together with upload = \"auto\""}},
 			Attributes: map[string]schema.Attribute{
-				"address": schema.StringAttribute{MarkdownDescription: "Name, IP address, or an alias of `~/.ssh/config`.", Required: true, Validators: filled},
-				"port":    optional.Number("Default: that of `~/.ssh/config`, else `22`.", int64validator.Between(1, 65535)),
-				"user":    optional.Text("Default: `"+EnvSSHUser+"`, else that of `~/.ssh/config`, else the user that runs Terraform.", filled...),
+				"address": schema.StringAttribute{
+					MarkdownDescription: "Name, IP address, or an alias of `~/.ssh/config`.", Required: true,
+					Validators: filled,
+				},
+				"port": tfschema.OptionalNumber("Default: that of `~/.ssh/config`, else `22`.", int64validator.Between(1, 65535)),
+				"user": tfschema.OptionalText("Default: `"+EnvSSHUser+"`, else that of `~/.ssh/config`, else the user that runs Terraform.",
+					filled...),
 				"private_key": schema.StringAttribute{
-					MarkdownDescription: "PEM or OpenSSH private key. Keys with a passphrase are not supported. Also from `" + EnvSSHPrivateKey + "`.", Optional: true, Sensitive: true,
-					Validators: []validator.String{stringvalidator.LengthAtLeast(1), stringvalidator.ConflictsWith(path.MatchRelative().AtParent().AtName("private_key_file"))},
+					MarkdownDescription: "PEM or OpenSSH private key. Keys with a passphrase are not supported. Also from `" + EnvSSHPrivateKey + "`.",
+					Optional:            true, Sensitive: true,
+					Validators: []validator.String{
+						stringvalidator.LengthAtLeast(1),
+						stringvalidator.ConflictsWith(path.MatchRelative().AtParent().AtName("private_key_file")),
+					},
 				},
-				"private_key_file": optional.Text("File with the private key. Default: `IdentityFile` of `~/.ssh/config`, else OpenSSH's own names.", filled...),
+				"private_key_file": tfschema.OptionalText("File with the private key. Default: `IdentityFile` of `~/.ssh/config`, "+
+					"else OpenSSH's own names.", filled...),
 				"password": schema.StringAttribute{
-					MarkdownDescription: "The user's password. Also from `" + EnvSSHPassword + "`. A key is better.", Optional: true, Sensitive: true, Validators: filled,
+					MarkdownDescription: "The user's password. Also from `" + EnvSSHPassword + "`. A key is better.", Optional: true, Sensitive: true,
+					Validators: filled,
 				},
-				"use_agent":        optional.Flag("Whether the SSH agent (`SSH_AUTH_SOCK`) is asked for keys. Default: unless a key or a password is given."),
-				"known_hosts_file": optional.Text("Instead of OpenSSH's own files. The host's key is always checked.", filled...),
-				"host_key":         optional.Text("The host's public key (`ssh-ed25519 AAAA...`) or its fingerprint (`SHA256:...`), instead of a file.", hostKey()),
-				"proxy_jump": optional.Text("Jump hosts as `[user@]host[:port]`, separated by commas. Their keys are checked, too. They are sent neither `password` nor `private_key` nor a key of `private_key_file`: each logs in with what `~/.ssh/config` and the SSH agent have for it.",
+				"use_agent": tfschema.OptionalFlag("Whether the SSH agent (`SSH_AUTH_SOCK`) is asked for keys. " +
+					"Default: unless a key or a password is given."),
+				"known_hosts_file": tfschema.OptionalText("Instead of OpenSSH's own files. The host's key is always checked.", filled...),
+				"host_key": tfschema.OptionalText("The host's public key (`ssh-ed25519 AAAA...`) or its fingerprint "+
+					"(`SHA256:...`), instead of a file.", hostKey()),
+				"proxy_jump": tfschema.OptionalText("Jump hosts as `[user@]host[:port]`, separated by commas. Their keys are checked, too. "+
+					"They are sent neither `password` nor `private_key` nor a key of `private_key_file`: each logs in with what `~/.ssh/config` and "+
+					"the SSH agent have for it.",
 					filled...),
 				"proxy_jump_private_key": schema.StringAttribute{
-					MarkdownDescription: "PEM or OpenSSH private key for the jump hosts, where there is neither a `~/.ssh/config` nor an SSH agent.", Optional: true, Sensitive: true, Validators: filled,
+					MarkdownDescription: "PEM or OpenSSH private key for the jump hosts, where there is neither a `~/.ssh/config` nor an SSH agent.",
+					Optional:            true, Sensitive: true, Validators: filled,
 				},
-				"sudo":       optional.Flag("Start the agent with `sudo -n`. Default `false`. Not with `upload = \"auto\"`: " + connect.WhyNoSudoUpload + "."),
+				"sudo": tfschema.OptionalFlag("Start the agent with `sudo -n`. Default `false`. Not with `upload = \"auto\"`: " +
+					connect.WhyNoSudoUpload + "."),
 				"agent_path": agentPath,
-				"upload": optional.Text("`never` (the default) or `auto`: upload the agent that ships with the provider to a host that has none. The agent is uploaded during apply only. During plan, checks that need this host are skipped until an apply has uploaded it.",
+				"upload": tfschema.OptionalText("`never` (the default) or `auto`: upload the agent that ships with the provider to a host that has "+
+					"none. The agent is uploaded during apply only. During plan, checks that need this host are skipped until an apply has uploaded it.",
 					stringvalidator.OneOf(uploadNever, uploadAuto)),
 			},
 		},
-		"tls": optional.Object("A host whose agent listens (`gpu-agent serve --listen`), with TLS 1.3 and a client certificate. The certificate's organisation, `gpu-operator` or `gpu-reader`, is its role.", optional.Attributes{
-			"address":     schema.StringAttribute{MarkdownDescription: "`host:port`.", Required: true, Validators: filled},
-			"ca_file":     schema.StringAttribute{MarkdownDescription: "The authority that signed the host's certificate, in PEM.", Required: true, Validators: filled},
-			"cert_file":   schema.StringAttribute{MarkdownDescription: "The client's certificate, in PEM.", Required: true, Validators: filled},
-			"key_file":    schema.StringAttribute{MarkdownDescription: "Its private key, in PEM. On Unix one that others than its owner may read is refused.", Required: true, Validators: filled},
-			"server_name": optional.Text("The name in the host's certificate. Default: that of the address.", filled...),
+		"tls": tfschema.OptionalObject("A host whose agent listens (`gpu-agent serve --listen`), with TLS 1.3 and a client certificate. "+
+			"The certificate's organisation, `gpu-operator` or `gpu-reader`, is its role.", tfschema.Attributes{
+			"address": schema.StringAttribute{MarkdownDescription: "`host:port`.", Required: true, Validators: filled},
+			"ca_file": schema.StringAttribute{
+				MarkdownDescription: "The authority that signed the host's certificate, in PEM.", Required: true,
+				Validators: filled,
+			},
+			"cert_file": schema.StringAttribute{MarkdownDescription: "The client's certificate, in PEM.", Required: true, Validators: filled},
+			"key_file": schema.StringAttribute{MarkdownDescription: "Its private key, in PEM. " +
+				"On Unix one that others than its owner may read is refused.", Required: true, Validators: filled},
+			"server_name": tfschema.OptionalText("The name in the host's certificate. Default: that of the address.", filled...),
 		}),
-		"cluster": optional.Text("The failover cluster that the host is a node of. The host says so itself; this helps while it does not answer. One that answers otherwise is an error: remove this where a node has left its cluster.",
+		"cluster": tfschema.OptionalText("The failover cluster that the host is a node of. The host says so itself; this helps while it does "+
+			"not answer. One that answers otherwise is an error: remove this where a node has left its cluster.",
 			filled...),
 	}
 }
 
 // oneWay is a host that is reached in exactly one way.
-type oneWay struct{ valid.Must }
+type oneWay struct{ tfschema.Must }
 
 func (v oneWay) ValidateObject(_ context.Context, req validator.ObjectRequest, resp *validator.ObjectResponse) {
 	if req.ConfigValue.IsUnknown() {
@@ -114,11 +139,12 @@ func (v oneWay) ValidateObject(_ context.Context, req validator.ObjectRequest, r
 	if len(ways) > 0 {
 		found = strings.Join(ways, " and ")
 	}
-	resp.Diagnostics.AddAttributeError(req.Path, "A host needs exactly one connection type", fmt.Sprintf("Found: The host has %s.\nWanted: %s.", found, words.Capital(string(v.Must))))
+	resp.Diagnostics.AddAttributeError(req.Path, "A host needs exactly one connection type", fmt.Sprintf("Found: The host has %s.\n"+
+		"Wanted: %s.", found, words.Capital(string(v.Must))))
 }
 
 // noSudoUpload refuses to start with sudo what its user can replace.
-type noSudoUpload struct{ valid.Must }
+type noSudoUpload struct{ tfschema.Must }
 
 func (noSudoUpload) ValidateObject(_ context.Context, req validator.ObjectRequest, resp *validator.ObjectResponse) {
 	if req.ConfigValue.IsNull() || req.ConfigValue.IsUnknown() {
@@ -133,14 +159,15 @@ func (noSudoUpload) ValidateObject(_ context.Context, req validator.ObjectReques
 
 func refuseSudoUpload(diags *diag.Diagnostics, at path.Path) {
 	diags.AddAttributeError(at.AtName("sudo"), "Uploaded agent cannot be started with sudo", fmt.Sprintf(
-		"Found: sudo = true together with upload = %q: %s.\nFix: Install the agent's package on the host and leave upload out, or log in as a user who needs no sudo.",
+		"Found: sudo = true together with upload = %q: %s.\nFix: Install the agent's package on the host and leave upload out, or log in as a "+
+			"user who needs no sudo.",
 		uploadAuto, connect.WhyNoSudoUpload))
 }
 
 // remotePath is a path that may stand in a command on a host.
 func remotePath() validator.String {
 	const must = "a path of letters, digits and _ . / \\ : + ~ @ ( ) - and spaces"
-	return valid.String{Must: must, Check: func(s string, at path.Path, diags *diag.Diagnostics) {
+	return tfschema.StringValidator{Must: must, Check: func(s string, at path.Path, diags *diag.Diagnostics) {
 		if !connect.ValidAgentPath(s) {
 			diags.AddAttributeError(at, "Invalid path", fmt.Sprintf("Found: %q.\nWanted: %s.", s, words.Capital(must)))
 		}
@@ -150,7 +177,7 @@ func remotePath() validator.String {
 // hostKey is a public key or a fingerprint.
 func hostKey() validator.String {
 	const must = "a public key (ssh-ed25519 AAAA...) or a fingerprint (SHA256:...)"
-	return valid.String{Must: must, Check: func(s string, at path.Path, diags *diag.Diagnostics) {
+	return tfschema.StringValidator{Must: must, Check: func(s string, at path.Path, diags *diag.Diagnostics) {
 		if connect.CheckHostKey(s) != nil {
 			diags.AddAttributeError(at, "Invalid host key", fmt.Sprintf("Found: %q.\nWanted: %s.", s, words.Capital(must)))
 		}
@@ -260,9 +287,11 @@ func (p *gpuProvider) options() connect.Options { return connect.Options{Version
 func (p *gpuProvider) overSSH(name string, m *sshModel, at path.Path, diags *diag.Diagnostics) fleet.Dial {
 	s := connect.SSH{
 		Address: m.Address.ValueString(), Port: int(m.Port.ValueInt64()), User: orEnvironment(m.User, EnvSSHUser),
-		PrivateKey: m.PrivateKey.ValueString(), PrivateKeyFile: m.PrivateKeyFile.ValueString(), Password: orEnvironment(m.Password, EnvSSHPassword),
+		PrivateKey: m.PrivateKey.ValueString(), PrivateKeyFile: m.PrivateKeyFile.ValueString(),
+		Password: orEnvironment(m.Password, EnvSSHPassword),
 		UseAgent: m.UseAgent.ValueBoolPointer(), KnownHostsFile: m.KnownHostsFile.ValueString(), HostKey: m.HostKey.ValueString(),
-		ProxyJump: m.ProxyJump.ValueString(), ProxyJumpPrivateKey: m.ProxyJumpKey.ValueString(), Sudo: m.Sudo.ValueBool(), AgentPath: m.AgentPath.ValueString(),
+		ProxyJump: m.ProxyJump.ValueString(), ProxyJumpPrivateKey: m.ProxyJumpKey.ValueString(), Sudo: m.Sudo.ValueBool(),
+		AgentPath: m.AgentPath.ValueString(),
 	}
 	if m.PrivateKey.IsNull() && m.PrivateKeyFile.IsNull() {
 		s.PrivateKey = os.Getenv(EnvSSHPrivateKey)
@@ -299,7 +328,10 @@ func (p *gpuProvider) overSSH(name string, m *sshModel, at path.Path, diags *dia
 		}
 		var missing *connect.Error
 		if s.Upload != nil && !mayInstall && errors.As(err, &missing) && missing.Code == connect.NoAgent {
-			return nil, &fleet.NotYetKnownError{Host: name, Reason: fmt.Sprintf("host %s has no gpu-agent yet; the apply uploads it", name), Err: err}
+			return nil, &fleet.NotYetKnownError{
+				Host: name, Reason: fmt.Sprintf("host %s has no gpu-agent yet; the apply uploads it", name),
+				Err: err,
+			}
 		}
 		return nil, err
 	}
@@ -308,7 +340,8 @@ func (p *gpuProvider) overSSH(name string, m *sshModel, at path.Path, diags *dia
 // unreadableFile names the attribute as well: of a nested one Terraform shows the first line
 // of the block only.
 func unreadableFile(diags *diag.Diagnostics, at path.Path, host string, err error) {
-	diags.AddAttributeError(at, "File cannot be read", fmt.Sprintf("Host: %s\nFound: %v.\nAttribute: %s", host, words.Capital(err.Error()), at))
+	diags.AddAttributeError(at, "File cannot be read", fmt.Sprintf("Host: %s\nFound: %v.\nAttribute: %s", host, words.Capital(err.Error()),
+		at))
 }
 
 // overTLS reaches an agent that listens.
@@ -321,7 +354,8 @@ func (p *gpuProvider) overTLS(name string, m *tlsModel, at path.Path, diags *dia
 		return data
 	}
 	if err := connect.CheckKeyFile(connect.ExpandHome(m.KeyFile.ValueString())); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		diags.AddAttributeError(at.AtName("key_file"), "Private key file is readable by others", fmt.Sprintf("Host: %s\nFound: %v.", name, words.Capital(err.Error())))
+		diags.AddAttributeError(at.AtName("key_file"), "Private key file is readable by others", fmt.Sprintf("Host: %s\n"+
+			"Found: %v.", name, words.Capital(err.Error())))
 	}
 	t := connect.TLS{
 		Address: m.Address.ValueString(), ServerName: m.ServerName.ValueString(),

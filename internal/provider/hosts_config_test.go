@@ -134,7 +134,8 @@ func TestHostIsReachedInExactlyOneWay(t *testing.T) {
 		switch {
 		case len(said) == 1 && len(wrong) > 0:
 			t.Errorf("%v is refused: %q", said, wrong)
-		case len(said) != 1 && (len(wrong) != 1 || !strings.HasPrefix(wrong[0], "hosts[hv01]: ") || !strings.Contains(wrong[0], "Exactly one of")):
+		case len(said) != 1 && (len(wrong) != 1 || !strings.HasPrefix(wrong[0], "hosts[hv01]: ") ||
+			!strings.Contains(wrong[0], "Exactly one of")):
 			t.Errorf("%v: %q", said, wrong)
 		case len(said) > 1 && !strings.Contains(wrong[0], "Found: The host has "+strings.Join(said, " and ")):
 			t.Errorf("%v: %q does not name them", said, wrong)
@@ -239,7 +240,9 @@ func TestInterruptDoesNotWaitForASilentHost(t *testing.T) {
 		<-t.Context().Done()
 	}()
 	addr, _ := l.Addr().(*net.TCPAddr)
-	p, wrong := configure(t, fields{"hv01": fields{"ssh": fields{"address": "127.0.0.1", "port": addr.Port, "password": "p", "host_key": fingerprint}}})
+	p, wrong := configure(t, fields{
+		"hv01": fields{"ssh": fields{"address": "127.0.0.1", "port": addr.Port, "password": "p", "host_key": fingerprint}},
+	})
 	if len(wrong) > 0 {
 		t.Fatal(wrong)
 	}
@@ -259,7 +262,8 @@ func TestInterruptDoesNotWaitForASilentHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	reply, err := p.server.PlanResourceChange(t.Context(), &tfprotov6.PlanResourceChangeRequest{
-		TypeName: "gpu_partition_config", PriorState: &none, Config: p.object(s, set, nil), ProposedNewState: p.object(s, set, tftypes.UnknownValue),
+		TypeName: "gpu_partition_config", PriorState: &none, Config: p.object(s, set, nil),
+		ProposedNewState: p.object(s, set, tftypes.UnknownValue),
 	})
 	if err != nil {
 		t.Fatal(err)

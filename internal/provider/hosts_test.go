@@ -152,7 +152,9 @@ func TestHostThatAnswersIsNotGivenUp(t *testing.T) {
 	r := rig.New(t, rig.TwoNodes())
 	c := rig.NewCLI(t, r.Block(`on_unreachable = "keep"`)+rig.ConfigOf(4, rig.Both))
 	c.Apply()
-	r.Must(r.Fleet.InjectFault(t.Context(), "hv02", simulated.Fault{Op: simulated.OpInventory, Code: backend.NotSupported, Detail: "The host has no driver"}))
+	r.Must(r.Fleet.InjectFault(t.Context(), "hv02", simulated.Fault{
+		Op: simulated.OpInventory, Code: backend.NotSupported, Detail: "The host has no driver",
+	}))
 	for _, args := range [][]string{{"plan"}, {"destroy", "-auto-approve"}} {
 		rig.WantSaid(t, c.Fails(args...), "Host answers, but cannot be read", "Host: hv02", "The host has no driver", "does not lift this")
 	}
@@ -179,7 +181,8 @@ func TestShrinkingBelowVMsThatAreOff(t *testing.T) {
 	c := rig.NewCLI(t, config(4))
 	c.Apply()
 	c.Write(config(2))
-	rig.WantSaid(t, c.Ok("plan"), "More VMs than partitions", `3 partitions are configured for 3 VMs: "avd-01", "avd-02" and "avd-03"`, "leaves 2 partitions")
+	rig.WantSaid(t, c.Ok("plan"), "More VMs than partitions", `3 partitions are configured for 3 VMs: "avd-01", "avd-02" and "avd-03"`,
+		"leaves 2 partitions")
 	c.Apply()
 	r.WantCounts(2, "hv01")
 	r.WantHeld(gpu.VMOff, "avd-01", "avd-02", "avd-03")
@@ -244,7 +247,10 @@ func TestRecordedInventoryProvesAPlanWithoutTheHosts(t *testing.T) {
 	r.Steps(
 		resource.TestStep{Config: block + rig.HeldConfig(4), PlanOnly: true, ExpectNonEmptyPlan: true},
 		resource.TestStep{Config: block + rig.HeldConfig(4), ExpectError: rig.Says("The provider plans against the recorded inventory")},
-		resource.TestStep{PreConfig: func() { record(rig.MixedNodes()) }, Config: block + rig.Config4, PlanOnly: true, ExpectError: rig.Says("GPUs of different models")},
+		resource.TestStep{
+			PreConfig: func() { record(rig.MixedNodes()) }, Config: block + rig.Config4, PlanOnly: true,
+			ExpectError: rig.Says("GPUs of different models"),
+		},
 	)
 }
 
@@ -270,8 +276,9 @@ func TestThousandAssignmentsNeedOneInventoryOfEachHost(t *testing.T) {
 	text := func(s string) tftypes.Value { return tftypes.NewValue(tftypes.String, s) }
 	began := time.Now()
 	p.planCreate("gpu_partition_config", map[string]any{
-		"name":  text("vdi"),
-		"hosts": tftypes.NewValue(tftypes.Set{ElementType: tftypes.String}, []tftypes.Value{text("hv01"), text("hv02"), text("hv03"), text("hv04")}),
+		"name": text("vdi"),
+		"hosts": tftypes.NewValue(tftypes.Set{ElementType: tftypes.String},
+			[]tftypes.Value{text("hv01"), text("hv02"), text("hv03"), text("hv04")}),
 		"gpu_p": map[string]any{"partition_count": tftypes.NewValue(tftypes.Number, 16)},
 	})
 	var g errgroup.Group
@@ -286,7 +293,8 @@ func TestThousandAssignmentsNeedOneInventoryOfEachHost(t *testing.T) {
 	}
 	_ = g.Wait() // planCreate reports to the test
 	t.Logf("planning %d assignments took %s", len(nodes)*each, time.Since(began).Round(time.Millisecond))
-	if calls := fmt.Sprint(r.Calls.Take()); calls != "map[hv01:map[Inventory:1] hv02:map[Inventory:1] hv03:map[Inventory:1] hv04:map[Inventory:1]]" {
+	if calls := fmt.Sprint(r.Calls.Take()); calls != "map[hv01:map[Inventory:1] hv02:map[Inventory:1] hv03:map[Inventory:1] "+
+		"hv04:map[Inventory:1]]" {
 		t.Errorf("the plan made the calls %s, want one inventory of each host", calls)
 	}
 	r.WantUntouched(before)

@@ -21,14 +21,17 @@ import (
 func importables() map[string]rig.Imported {
 	return map[string]rig.Imported{
 		"partition config": {
-			Address: "gpu_partition_config.vdi", HCL: rig.ConfigOf(4, rig.Both, `on_destroy = "restore"`, `max_disruption = "vm_restart"`, "rollout = { drain = true }"),
-			Ids: []string{"hv01,hv02", "hv02,hv01:gpu_p", "vdi@hv01,hv02"},
+			Address: "gpu_partition_config.vdi",
+			HCL:     rig.ConfigOf(4, rig.Both, `on_destroy = "restore"`, `max_disruption = "vm_restart"`, "rollout = { drain = true }"),
+			Ids:     []string{"hv01,hv02", "hv02,hv01:gpu_p", "vdi@hv01,hv02"},
 		},
 		"pool of members": {
-			Address: "gpu_pool.render", HCL: rig.RenderPool(rig.SecondGPUs, `on_destroy = "mount_back"`, "dismount = { force = true }"), Ids: []string{"hv01/render", "hv02/Render"},
+			Address: "gpu_pool.render", HCL: rig.RenderPool(rig.SecondGPUs, `on_destroy = "mount_back"`, "dismount = { force = true }"),
+			Ids: []string{"hv01/render", "hv02/Render"},
 		},
 		"pool of a cluster": {
-			Address: "gpu_pool.render", HCL: rig.RenderPool(`cluster = "azl"`, `selector = { models = ["NVIDIA A2"] }`), Ids: []string{"azl/render", "hv02/render"},
+			Address: "gpu_pool.render", HCL: rig.RenderPool(`cluster = "azl"`, `selector = { models = ["NVIDIA A2"] }`),
+			Ids: []string{"azl/render", "hv02/render"},
 		},
 		"partition of a VM": {
 			Address: "gpu_vm_assignment.desktop", Ids: []string{rig.VMID(3), "{" + strings.ToLower(rig.VMID(3)) + "}", "hv01/avd-03"},
@@ -87,8 +90,11 @@ func TestImportOfWhatThisStateClaimsIsTheSameAgain(t *testing.T) {
 				})
 			}
 			steps = append(steps, resource.TestStep{
-				Config: r.Block() + o.HCL, ResourceName: o.Address, ImportState: true, ImportStateId: o.Ids[len(o.Ids)-1], ImportStateKind: resource.ImportBlockWithID,
-				ImportPlanChecks: resource.ImportPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectResourceAction(o.Address, plancheck.ResourceActionNoop)}},
+				Config: r.Block() + o.HCL, ResourceName: o.Address, ImportState: true, ImportStateId: o.Ids[len(o.Ids)-1],
+				ImportStateKind: resource.ImportBlockWithID,
+				ImportPlanChecks: resource.ImportPlanChecks{
+					PreApply: []plancheck.PlanCheck{plancheck.ExpectResourceAction(o.Address, plancheck.ResourceActionNoop)},
+				},
 			})
 			r.Steps(steps...)
 		})
@@ -112,7 +118,9 @@ func TestImportByIdentityIsTheSameAgain(t *testing.T) {
 				resource.TestStep{Config: r.Block() + o.HCL},
 				resource.TestStep{
 					Config: r.Block() + o.HCL, ResourceName: o.Address, ImportState: true, ImportStateKind: resource.ImportBlockWithResourceIdentity,
-					ImportPlanChecks: resource.ImportPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectResourceAction(o.Address, plancheck.ResourceActionNoop)}},
+					ImportPlanChecks: resource.ImportPlanChecks{
+						PreApply: []plancheck.PlanCheck{plancheck.ExpectResourceAction(o.Address, plancheck.ResourceActionNoop)},
+					},
 				},
 			)
 		})
@@ -421,7 +429,8 @@ resource "gpu_vm_assignment" "desktop" {
 		rig.WantSaid(t, c.Fails("import", x.address, x.id), x.says...)
 	}
 	r.Silent(true, "hv02")
-	rig.WantSaid(t, c.Fails("import", "gpu_partition_config.vdi", "hv01,hv02"), "Host does not answer", "Host: hv02", "An import needs an answer from every host.")
+	rig.WantSaid(t, c.Fails("import", "gpu_partition_config.vdi", "hv01,hv02"), "Host does not answer",
+		"Host: hv02", "An import needs an answer from every host.")
 	r.Silent(false, "hv02")
 	r.WantUnchanged(before)
 }

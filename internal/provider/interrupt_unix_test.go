@@ -90,7 +90,8 @@ func TestKilledRunIsToldOfByThePlanAndPutBackByTheNextApply(t *testing.T) {
 	_ = cmd.Wait() // killed, as it should be
 	r.Must(r.Fleet.EditSimulation(t.Context(), "hv01", func(s *simulated.Simulation) { s.Latency = nil }))
 
-	rig.WantSaid(t, c.Ok("plan"), "Another run holds a host", "another run changes the host: ", fmt.Sprintf(`(owner %q), run `, "test"), "its lease ends at ",
+	rig.WantSaid(t, c.Ok("plan"), "Another run holds a host", "another run changes the host: ", fmt.Sprintf(`(owner %q), run `, "test"),
+		"its lease ends at ",
 		`It has begun a change for gpu_vm_assignment for VM "avd-01".`, "An apply waits up to three minutes for it", "If it was killed, apply")
 	h, err := r.Fleet.Host("hv01")
 	r.Must(err)

@@ -31,7 +31,8 @@ func newLocalCLI(r *rig.Rig, host, hcl string) *rig.CLI {
 
 // lab is a provider block that reaches the host lab in one way.
 func lab(way string, more ...string) string {
-	return fmt.Sprintf("provider \"gpu\" {\n  owner = \"test\"\n  hosts = {\n    lab = { %s }\n  }\n  %s\n}\n", way, strings.Join(more, "\n  "))
+	return fmt.Sprintf("provider \"gpu\" {\n  owner = \"test\"\n  hosts = {\n    lab = { %s }\n  }\n  %s\n}\n",
+		way, strings.Join(more, "\n  "))
 }
 
 // byLocalAgent starts the agent that lies beside the provider.
@@ -71,7 +72,8 @@ data "gpu_change_forecast" "lab" {
   depends_on = [gpu_vm_assignment.desktop]
 }
 output "reading" {
-  value = "hosts ${jsonencode(keys(data.gpu_inventory.all.inventory))}, pool of ${length(data.gpu_pool.render.gpus.lab)}, forecast for ${join(" ", data.gpu_change_forecast.lab.gpus[*].host)}"
+  value = "hosts ${jsonencode(keys(data.gpu_inventory.all.inventory))}, pool of ${length(data.gpu_pool.render.gpus.lab)}, forecast for ` +
+		`${join(" ", data.gpu_change_forecast.lab.gpus[*].host)}"
 }
 `
 	config := rig.ConfigOf(4, []string{"lab"}, `selector = { gpu_ids = { lab = ["`+rig.GPU0+`"] } }`)
@@ -150,7 +152,8 @@ func TestHostThatIsLostKeepsItsResources(t *testing.T) {
 			way: `local = { agent_path = "/nowhere/gpu-agent" }`, summary: "Host has no agent", texts: []string{"/nowhere/gpu-agent", "agent_path"},
 		},
 		"not an agent": {
-			way: fmt.Sprintf("local = { agent_path = %q }", rig.CLIPath(t)), summary: "Host does not answer", texts: []string{"The agent ended before it had answered", `has no command`},
+			way: fmt.Sprintf("local = { agent_path = %q }", rig.CLIPath(t)), summary: "Host does not answer",
+			texts: []string{"The agent ended before it had answered", `has no command`},
 		},
 		"agent of another protocol": {
 			way: fmt.Sprintf("local = { agent_path = %q }", self), env: foreignAgent + "=1", summary: "Agent and provider do not match",
@@ -160,11 +163,13 @@ func TestHostThatIsLostKeepsItsResources(t *testing.T) {
 			way: byLocalAgent, env: "GPU_AGENT_HOST=hv09", summary: "Host does not answer", texts: []string{`there is no host \"hv09\"`},
 		},
 		"ssh, refused": {
-			way: fmt.Sprintf("ssh = { address = \"127.0.0.1\", port = %d, password = \"p\", host_key = %q }", closedPort(t), fingerprint), summary: "Host does not answer",
-			texts: []string{"Nothing answers at 127.0.0.1:"},
+			way:     fmt.Sprintf("ssh = { address = \"127.0.0.1\", port = %d, password = \"p\", host_key = %q }", closedPort(t), fingerprint),
+			summary: "Host does not answer",
+			texts:   []string{"Nothing answers at 127.0.0.1:"},
 		},
 		"tls, refused": {
-			way: tls.way(fmt.Sprintf("127.0.0.1:%d", closedPort(t))), summary: "Host does not answer", texts: []string{"Nothing answers at 127.0.0.1:"},
+			way: tls.way(fmt.Sprintf("127.0.0.1:%d", closedPort(t))), summary: "Host does not answer",
+			texts: []string{"Nothing answers at 127.0.0.1:"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

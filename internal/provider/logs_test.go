@@ -43,8 +43,10 @@ func TestLogsThatNobodyReads(t *testing.T) {
 				script = fmt.Sprintf("#!/bin/sh\nexec %q \"$@\"\n", binary)
 			}
 			r.Must(os.WriteFile(filepath.Join(dir, filepath.Base(binary)), []byte(script), 0o700))
-			rig.Write(t, filepath.Join(dir, "cli.rc"), fmt.Sprintf("provider_installation {\n dev_overrides {\n  \"gpufleet/gpu\" = %q\n }\n direct {}\n}\n", dir))
-			c.Env = append(append(c.Env, "TF_CLI_CONFIG_FILE="+filepath.Join(dir, "cli.rc"), "TF_LOG_PATH="+log, "TF_LOG=", "TF_LOG_PROVIDER="), x.env...)
+			rig.Write(t, filepath.Join(dir, "cli.rc"),
+				fmt.Sprintf("provider_installation {\n dev_overrides {\n  \"gpufleet/gpu\" = %q\n }\n direct {}\n}\n", dir))
+			c.Env = append(append(c.Env, "TF_CLI_CONFIG_FILE="+filepath.Join(dir, "cli.rc"), "TF_LOG_PATH="+log, "TF_LOG=", "TF_LOG_PROVIDER="),
+				x.env...)
 			c.Ok("plan")
 			file := stderr
 			if x.inCore {

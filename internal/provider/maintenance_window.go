@@ -17,8 +17,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/optional"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/valid"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
@@ -36,24 +35,27 @@ type windowModel struct {
 
 func maintenanceWindowAttribute() schema.SingleNestedAttribute {
 	return schema.SingleNestedAttribute{
-		MarkdownDescription: "When disruptive changes may be made. Outside the window, disruptive changes are a warning at plan and fail at apply before any host is changed. " +
-			"Non-disruptive changes are always applied. See the [guide on disruption](guides/disruption.md#the-maintenance-window). Default: always.",
+		MarkdownDescription: "When disruptive changes may be made. Outside the window, disruptive changes are a warning at plan and fail at " +
+			"apply before any host is changed. Non-disruptive changes are always applied. " +
+			"See the [guide on disruption](guides/disruption.md#the-maintenance-window). Default: always.",
 		Optional: true, Validators: []validator.Object{window{"days, start and end of a maintenance window in a time zone"}},
 		Attributes: map[string]schema.Attribute{
-			"days": optional.SetOf(types.StringType, "The days on which the window starts, `monday` to `sunday`. Default: every day."),
+			"days": tfschema.OptionalSetOf(types.StringType, "The days on which the window starts, `monday` to `sunday`. Default: every day."),
 			"start": schema.StringAttribute{
 				MarkdownDescription: "When the window opens, as `\"22:00\"`.", Required: true,
 			},
 			"end": schema.StringAttribute{
-				MarkdownDescription: "When it closes, as `\"04:00\"`; the end of a day is `\"24:00\"`. An end that is before `start` is on the next day.", Required: true,
+				MarkdownDescription: "When it closes, as `\"04:00\"`; the end of a day is `\"24:00\"`. " +
+					"An end that is before `start` is on the next day.", Required: true,
 			},
-			"timezone": optional.Text("The time zone of `days`, `start` and `end`, by its IANA name such as `\"Europe/Berlin\"`. Default `\"UTC\"`."),
+			"timezone": tfschema.OptionalText("The time zone of `days`, `start` and `end`, by its IANA name such as " +
+				"`\"Europe/Berlin\"`. Default `\"UTC\"`."),
 		},
 	}
 }
 
 // window is a maintenance window that makes sense.
-type window struct{ valid.Must }
+type window struct{ tfschema.Must }
 
 func (window) ValidateObject(_ context.Context, req validator.ObjectRequest, resp *validator.ObjectResponse) {
 	decodeWindow(req.ConfigValue, req.Path, &resp.Diagnostics)
@@ -81,7 +83,8 @@ func decodeWindow(o types.Object, at path.Path, diags *diag.Diagnostics) *rules.
 			"Found: %s is %q.\nWanted: The window opens before the day ends; midnight is \"00:00\".", at.AtName("start"), w.Start))
 	case known && w.Start == w.End:
 		diags.AddAttributeError(at.AtName("end"), "Invalid maintenance window", fmt.Sprintf(
-			"Found: %s and %s are both %q.\nWanted: Two different times; for whole days write start = \"00:00\" and end = \"24:00\".", at.AtName("start"), at.AtName("end"), w.End))
+			"Found: %s and %s are both %q.\nWanted: Two different times; for whole days write start = \"00:00\" and end = \"24:00\".",
+			at.AtName("start"), at.AtName("end"), w.End))
 	}
 	if diags.ErrorsCount() > before || !object.Known(o) {
 		return nil
@@ -101,12 +104,14 @@ func decodeDays(days types.Set, at path.Path, diags *diag.Diagnostics) []time.We
 		}
 		day, ok := weekdays[s.ValueString()]
 		if !ok {
-			diags.AddAttributeError(at, "Invalid day", fmt.Sprintf("Found: %s has %q.\nWanted: %s.", at, s.ValueString(), strings.Join(weekdayNames(), ", ")))
+			diags.AddAttributeError(at, "Invalid day", fmt.Sprintf("Found: %s has %q.\nWanted: %s.", at, s.ValueString(),
+				strings.Join(weekdayNames(), ", ")))
 		}
 		out = append(out, day)
 	}
 	if len(days.Elements()) == 0 {
-		diags.AddAttributeError(at, "Invalid maintenance window", fmt.Sprintf("Found: %s is empty, so that the window would never open.\nWanted: A day, or no days for every day.", at))
+		diags.AddAttributeError(at, "Invalid maintenance window", fmt.Sprintf("Found: %s is empty, so that the window would never open.\n"+
+			"Wanted: A day, or no days for every day.", at))
 	}
 	return out
 }
@@ -122,7 +127,8 @@ func decodeTime(s types.String, at path.Path, diags *diag.Diagnostics) rules.Tim
 	}
 	t, err := rules.ParseTimeOfDay(s.ValueString())
 	if err != nil {
-		diags.AddAttributeError(at, "Invalid time of day", fmt.Sprintf("Found: %s is %q.\nWanted: Hours and minutes with two digits each, such as \"04:00\" or \"22:30\".", at, s.ValueString()))
+		diags.AddAttributeError(at, "Invalid time of day", fmt.Sprintf("Found: %s is %q.\nWanted: Hours and minutes with two digits each, "+
+			"such as \"04:00\" or \"22:30\".", at, s.ValueString()))
 	}
 	return t
 }
@@ -136,7 +142,8 @@ func decodeZone(s types.String, at path.Path, diags *diag.Diagnostics) *time.Loc
 	name := s.ValueString()
 	zone, err := time.LoadLocation(name)
 	if err != nil || name == "" || name == time.Local.String() {
-		diags.AddAttributeError(at, "Unknown time zone", fmt.Sprintf("Found: %s is %q.\nWanted: The name of a zone in the IANA database, such as \"Europe/Berlin\" or \"UTC\".", at, name))
+		diags.AddAttributeError(at, "Unknown time zone", fmt.Sprintf("Found: %s is %q.\nWanted: The name of a zone in the IANA database, "+
+			"such as \"Europe/Berlin\" or \"UTC\".", at, name))
 	}
 	return zone
 }

@@ -103,7 +103,8 @@ func TestWhatStopsNoVMIsDoneOutsideOfTheWindow(t *testing.T) {
 	const a = "gpu_vm_assignment.avd-01"
 	r.Steps(
 		resource.TestStep{
-			Config: r.Block(nightly) + rig.Config4 + rig.Assign("avd-03", "allow_shutdown = true") + rig.Assign("avd-01", `allow_shutdown = true, when = "next_off"`),
+			Config: r.Block(nightly) + rig.Config4 + rig.Assign("avd-03", "allow_shutdown = true") +
+				rig.Assign("avd-01", `allow_shutdown = true, when = "next_off"`),
 			Check: resource.ComposeAggregateTestCheckFunc(
 				resource.TestCheckResourceAttr(a, "pending", "true"),
 				rig.Then(func() {
@@ -115,8 +116,9 @@ func TestWhatStopsNoVMIsDoneOutsideOfTheWindow(t *testing.T) {
 			ExpectNonEmptyPlan: true, // it is off now
 		},
 		resource.TestStep{
-			Config: r.Block(nightly) + rig.Config4 + rig.Assign("avd-03", "allow_shutdown = true") + rig.Assign("avd-01", `allow_shutdown = true, when = "next_off"`),
-			Check:  rig.Then(func() { r.WantHeld(gpu.VMOff, "avd-01", "avd-03") }),
+			Config: r.Block(nightly) + rig.Config4 + rig.Assign("avd-03", "allow_shutdown = true") +
+				rig.Assign("avd-01", `allow_shutdown = true, when = "next_off"`),
+			Check: rig.Then(func() { r.WantHeld(gpu.VMOff, "avd-01", "avd-03") }),
 		},
 	)
 }
@@ -129,8 +131,9 @@ func TestLevelLiftsTheWindow(t *testing.T) {
 			r := rig.New(t, rig.TwoNodes())
 			clocked(r)
 			r.Steps(resource.TestStep{
-				Config: r.Block(nightly, fmt.Sprintf("rules = { maintenance-window = %q }", level)) + rig.Config4 + rig.Assign("avd-01", "allow_shutdown = true"),
-				Check:  rig.Then(func() { r.WantHeld(gpu.VMRunning, "avd-01") }),
+				Config: r.Block(nightly, fmt.Sprintf("rules = { maintenance-window = %q }", level)) + rig.Config4 +
+					rig.Assign("avd-01", "allow_shutdown = true"),
+				Check: rig.Then(func() { r.WantHeld(gpu.VMRunning, "avd-01") }),
 			})
 		})
 	}
@@ -140,7 +143,8 @@ func TestLevelLiftsTheWindow(t *testing.T) {
 func TestWindowThatClosesBeforeTheSecondHost(t *testing.T) {
 	t.Parallel()
 	held := func(count int, more ...string) string {
-		return rig.ConfigOf(count, rig.Both, append(more, `max_disruption = "vm_restart"`)...) + rig.Assign("avd-01", "allow_shutdown = true") + rig.Assign("avd-04", "allow_shutdown = true")
+		return rig.ConfigOf(count, rig.Both, append(more, `max_disruption = "vm_restart"`)...) + rig.Assign("avd-01", "allow_shutdown = true") +
+			rig.Assign("avd-04", "allow_shutdown = true")
 	}
 	for name, test := range map[string]struct {
 		onFailure, ended string
@@ -196,7 +200,8 @@ func TestPlanOutsideOfTheWindowSaysWhenItOpens(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	warned := []string{
-		"Warning: The maintenance window is closed", "disturbs VM \"avd-01\" on host \"hv01\", which is shut down", "Apply when it opens, on ", "UTC (in ", "Rule: maintenance-window",
+		"Warning: The maintenance window is closed", "disturbs VM \"avd-01\" on host \"hv01\", which is shut down",
+		"Apply when it opens, on ", "UTC (in ", "Rule: maintenance-window",
 	}
 	hcl := rig.Config4 + rig.Assign("avd-01", "allow_shutdown = true")
 	c := rig.NewCLI(t, r.Block(closedNow())+hcl)
@@ -236,35 +241,64 @@ func TestBadMaintenanceWindowIsRefused(t *testing.T) {
 		window fields
 		says   []string // one error each
 	}{
-		"good":         {window: fields{"start": "22:00", "end": "04:00", "timezone": "America/New_York", "days": days("monday", "sunday")}},
-		"whole day":    {window: fields{"start": "00:00", "end": "24:00"}},
-		"until 24:00":  {window: fields{"start": "22:00", "end": "24:00"}},
-		"bad start":    {fields{"start": "10pm", "end": "04:00"}, []string{`maintenance_window.start: Invalid time of day: Found: maintenance_window.start is "10pm".`}},
-		"bad end":      {fields{"start": "22:00", "end": "4:00"}, []string{`maintenance_window.end: Invalid time of day: Found: maintenance_window.end is "4:00".`}},
+		"good":        {window: fields{"start": "22:00", "end": "04:00", "timezone": "America/New_York", "days": days("monday", "sunday")}},
+		"whole day":   {window: fields{"start": "00:00", "end": "24:00"}},
+		"until 24:00": {window: fields{"start": "22:00", "end": "24:00"}},
+		"bad start": {
+			fields{"start": "10pm", "end": "04:00"}, []string{
+				`maintenance_window.start: Invalid time of day: Found: maintenance_window.start is "10pm".`,
+			},
+		},
+		"bad end": {
+			fields{"start": "22:00", "end": "4:00"}, []string{
+				`maintenance_window.end: Invalid time of day: Found: maintenance_window.end is "4:00".`,
+			},
+		},
 		"both are bad": {fields{"start": "22", "end": "25:00"}, []string{"maintenance_window.start: Invalid", "maintenance_window.end: Invalid"}},
 		"starts at the end of the day": {
-			fields{"start": "24:00", "end": "04:00"}, []string{`maintenance_window.start: Invalid maintenance window: Found: maintenance_window.start is "24:00".`},
+			fields{"start": "24:00", "end": "04:00"}, []string{
+				`maintenance_window.start: Invalid maintenance window: Found: maintenance_window.start is "24:00".`,
+			},
 		},
 		"no time at all": {
-			fields{"start": "22:00", "end": "22:00"}, []string{`maintenance_window.end: Invalid maintenance window: Found: maintenance_window.start and maintenance_window.end are both "22:00".`},
+			fields{"start": "22:00", "end": "22:00"}, []string{
+				`maintenance_window.end: Invalid maintenance window: Found: maintenance_window.start and maintenance_window.end are both "22:00".`,
+			},
 		},
 		"unknown day": {
 			fields{"start": "22:00", "end": "04:00", "days": days("monday", "Tue")},
-			[]string{`maintenance_window.days: Invalid day: Found: maintenance_window.days has "Tue".` + "\nWanted: monday, tuesday, wednesday, thursday, friday, saturday, sunday."},
+			[]string{
+				`maintenance_window.days: Invalid day: Found: maintenance_window.days has "Tue".` +
+					"\nWanted: monday, tuesday, wednesday, thursday, friday, saturday, sunday.",
+			},
 		},
-		"no days":         {fields{"start": "22:00", "end": "04:00", "days": days()}, []string{"maintenance_window.days: Invalid maintenance window: Found: maintenance_window.days is empty"}},
-		"unknown zone":    {fields{"start": "22:00", "end": "04:00", "timezone": "Europe/Atlantis"}, []string{`maintenance_window.timezone: Unknown time zone: Found: maintenance_window.timezone is "Europe/Atlantis".`}},
-		"zone of whoever": {fields{"start": "22:00", "end": "04:00", "timezone": "Local"}, []string{`maintenance_window.timezone: Unknown time zone: Found: maintenance_window.timezone is "Local".`}},
-		"empty zone":      {fields{"start": "22:00", "end": "04:00", "timezone": ""}, []string{"maintenance_window.timezone: Unknown time zone"}},
+		"no days": {
+			fields{"start": "22:00", "end": "04:00", "days": days()}, []string{
+				"maintenance_window.days: Invalid maintenance window: Found: maintenance_window.days is empty",
+			},
+		},
+		"unknown zone": {
+			fields{"start": "22:00", "end": "04:00", "timezone": "Europe/Atlantis"},
+			[]string{`maintenance_window.timezone: Unknown time zone: Found: maintenance_window.timezone is "Europe/Atlantis".`},
+		},
+		"zone of whoever": {
+			fields{"start": "22:00", "end": "04:00", "timezone": "Local"}, []string{
+				`maintenance_window.timezone: Unknown time zone: Found: maintenance_window.timezone is "Local".`,
+			},
+		},
+		"empty zone": {fields{"start": "22:00", "end": "04:00", "timezone": ""}, []string{"maintenance_window.timezone: Unknown time zone"}},
 		// What is known is checked, and only that.
 		"start is not known": {window: fields{"start": tftypes.UnknownValue, "end": "00:00"}},
-		"zone is not known":  {fields{"start": "22:00", "end": "4", "timezone": tftypes.UnknownValue}, []string{"maintenance_window.end: Invalid time of day"}},
+		"zone is not known": {
+			fields{"start": "22:00", "end": "4", "timezone": tftypes.UnknownValue}, []string{"maintenance_window.end: Invalid time of day"},
+		},
 		"days are not known": {window: fields{"start": "22:00", "end": "04:00", "days": tftypes.UnknownValue}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p, schema := newProtocol(t)
-			config, err := tfprotov6.NewDynamicValue(schema.ValueType(), valueOf(schema.ValueType(), fields{"maintenance_window": x.window, "owner": "test"}))
+			config, err := tfprotov6.NewDynamicValue(schema.ValueType(),
+				valueOf(schema.ValueType(), fields{"maintenance_window": x.window, "owner": "test"}))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -15,7 +15,9 @@ const noHosts = "Error: No hosts are configured"
 // Functions work without hosts, also where the CLI configures a provider for them as OpenTofu 1.10 does.
 func TestFunctionsNeedNoHosts(t *testing.T) {
 	t.Parallel()
-	for name, block := range map[string]string{"no block": "", "empty block": "provider \"gpu\" {}\n", "an owner": "provider \"gpu\" {\n  owner = \"test\"\n}\n"} {
+	for name, block := range map[string]string{
+		"no block": "", "empty block": "provider \"gpu\" {}\n", "an owner": "provider \"gpu\" {\n  owner = \"test\"\n}\n",
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := rig.NewCLI(t, block+`output "nodes" { value = provider::gpu::mig_parted_config({ all = { "1g.10gb" = 7 } }) }`)
@@ -33,7 +35,8 @@ func TestResourcesAndDataSourcesNeedHosts(t *testing.T) {
 	block := "provider \"gpu\" {\n  owner = \"test\"\n}\n"
 	assignments := ""
 	for i := range 4 {
-		assignments += rig.AssignmentOf(fmt.Sprintf("a%d", i+1), fmt.Sprintf("avd-0%d", i+1), "partition = { config = gpu_partition_config.vdi.id }", rig.MayStop)
+		assignments += rig.AssignmentOf(fmt.Sprintf("a%d", i+1), fmt.Sprintf("avd-0%d", i+1),
+			"partition = { config = gpu_partition_config.vdi.id }", rig.MayStop)
 	}
 	resources := rig.Config4 + assignments
 	c := rig.NewCLI(t, block+resources)
@@ -54,7 +57,14 @@ func TestResourcesAndDataSourcesNeedHosts(t *testing.T) {
 		}
 		rig.WantSaid(t, out, noHosts, "Fix: Set hosts, or simulated_fleet (or GPU_SIMULATED_FLEET)")
 	}
-	for _, command := range [][]string{{"plan"}, {"plan", "-refresh=false"}, {"plan", "-destroy"}, {"plan", "-destroy", "-refresh=false"}, {"plan", "-refresh-only"}, {"apply", "-auto-approve"}} {
+	for _, command := range [][]string{
+		{"plan"},
+		{"plan", "-refresh=false"},
+		{"plan", "-destroy"},
+		{"plan", "-destroy", "-refresh=false"},
+		{"plan", "-refresh-only"},
+		{"apply", "-auto-approve"},
+	} {
 		once(c.Fails(command...))
 	}
 	// A saved plan fails by the resource that it changes.

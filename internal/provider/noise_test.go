@@ -37,7 +37,8 @@ func TestWhatCannotDifferIsPlanned(t *testing.T) {
 	fleet, names := rig.Desktops(2)
 	r := rig.New(t, fleet)
 	pool := "resource \"gpu_pool\" \"p\" {\n  name = \"render\"\n  members = { hv01 = [\"" + rig.GPU1 + "\"] }\n}\n"
-	config := strings.Replace(rig.ConfigOf(4, []string{"hv01"}), "name  =", "selector = { gpu_ids = { hv01 = [\""+rig.GPU0+"\"] } }\n  name  =", 1)
+	config := strings.Replace(rig.ConfigOf(4, []string{"hv01"}), "name  =",
+		"selector = { gpu_ids = { hv01 = [\""+rig.GPU0+"\"] } }\n  name  =", 1)
 	c := rig.NewProcesses(t, r.Block()+config+pool+rig.Assign(names[0], "allow_shutdown = true")+
 		rig.AssignmentOf("whole", names[1], "pool = { id = gpu_pool.p.id }", rig.WholeGPU(1), rig.MayStop))
 	for _, x := range planJSON(t, c).Changes {
@@ -78,7 +79,8 @@ func TestAConfigsChangeDoesNotPlanItsAssignments(t *testing.T) {
 	fleet, names := rig.Desktops(20) // on two hosts
 	r := rig.New(t, fleet)
 	config := func(hosts []string, more ...string) string {
-		return r.Block() + rig.ConfigOf(16, hosts, more...) + strings.Replace(rig.AssignAll(names[:12], ""), "partition = {}", "partition = { config = gpu_partition_config.vdi.id }", 1)
+		return r.Block() + rig.ConfigOf(16, hosts, more...) + strings.Replace(rig.AssignAll(names[:12], ""),
+			"partition = {}", "partition = { config = gpu_partition_config.vdi.id }", 1)
 	}
 	c := rig.NewProcesses(t, config([]string{"hv01"}))
 	c.Apply()
@@ -113,7 +115,8 @@ func TestNewAssignmentsPrintFewLines(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := rig.New(t, fleet)
-			out := rig.NewProcesses(t, r.Block(x.defaults)+strings.Replace(rig.AssignAll(names, ""), "power     = { allow_shutdown = true }\n", x.power, 1)).Ok("plan", "-refresh=false")
+			out := rig.NewProcesses(t, r.Block(x.defaults)+strings.Replace(rig.AssignAll(names, ""), "power     = { allow_shutdown = true }\n",
+				x.power, 1)).Ok("plan", "-refresh=false")
 			_, out, _ = strings.Cut(out, " will perform the following actions:\n\n")
 			out, _, _ = strings.Cut(out, "Plan: ")
 			if got, want := strings.Count(out, "\n"), (4+x.own+5+2)*len(names); got != want {

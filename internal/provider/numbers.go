@@ -59,7 +59,9 @@ func newWholeNumbers(p provider.Provider, inner Served) *wholeNumbers {
 	})}
 }
 
-func (w *wholeNumbers) ValidateProviderConfig(ctx context.Context, r *tfprotov6.ValidateProviderConfigRequest) (*tfprotov6.ValidateProviderConfigResponse, error) {
+func (w *wholeNumbers) ValidateProviderConfig(
+	ctx context.Context, r *tfprotov6.ValidateProviderConfigRequest,
+) (*tfprotov6.ValidateProviderConfigResponse, error) {
 	resp, err := w.Served.ValidateProviderConfig(ctx, r)
 	if err == nil {
 		resp.Diagnostics = w.inWords(ctx, "", r.Config, resp.Diagnostics)
@@ -67,7 +69,9 @@ func (w *wholeNumbers) ValidateProviderConfig(ctx context.Context, r *tfprotov6.
 	return resp, err
 }
 
-func (w *wholeNumbers) ValidateResourceConfig(ctx context.Context, r *tfprotov6.ValidateResourceConfigRequest) (*tfprotov6.ValidateResourceConfigResponse, error) {
+func (w *wholeNumbers) ValidateResourceConfig(
+	ctx context.Context, r *tfprotov6.ValidateResourceConfigRequest,
+) (*tfprotov6.ValidateResourceConfigResponse, error) {
 	resp, err := w.Served.ValidateResourceConfig(ctx, r)
 	if err == nil {
 		resp.Diagnostics = w.inWords(ctx, "resource "+r.TypeName, r.Config, resp.Diagnostics)
@@ -75,7 +79,9 @@ func (w *wholeNumbers) ValidateResourceConfig(ctx context.Context, r *tfprotov6.
 	return resp, err
 }
 
-func (w *wholeNumbers) ValidateDataResourceConfig(ctx context.Context, r *tfprotov6.ValidateDataResourceConfigRequest) (*tfprotov6.ValidateDataResourceConfigResponse, error) {
+func (w *wholeNumbers) ValidateDataResourceConfig(
+	ctx context.Context, r *tfprotov6.ValidateDataResourceConfigRequest,
+) (*tfprotov6.ValidateDataResourceConfigResponse, error) {
 	resp, err := w.Served.ValidateDataResourceConfig(ctx, r)
 	if err == nil {
 		resp.Diagnostics = w.inWords(ctx, "data "+r.TypeName, r.Config, resp.Diagnostics)
@@ -84,7 +90,9 @@ func (w *wholeNumbers) ValidateDataResourceConfig(ctx context.Context, r *tfprot
 }
 
 // inWords says in place of the framework's errors which numbers are no integers, if that is why.
-func (w *wholeNumbers) inWords(ctx context.Context, of string, config *tfprotov6.DynamicValue, said []*tfprotov6.Diagnostic) []*tfprotov6.Diagnostic {
+func (w *wholeNumbers) inWords(
+	ctx context.Context, of string, config *tfprotov6.DynamicValue, said []*tfprotov6.Diagnostic,
+) []*tfprotov6.Diagnostic {
 	failed := func(d *tfprotov6.Diagnostic) bool { return d.Severity == tfprotov6.DiagnosticSeverityError }
 	if !slices.ContainsFunc(said, failed) {
 		return said

@@ -45,7 +45,8 @@ func serveOlderAgent(r *rig.Rig, c certificates, host string, unknown ...string)
 			}
 			reply, err := handle(ctx, req)
 			if hello, ok := reply.(*agentpb.HelloReply); ok {
-				hello.Capabilities = slices.DeleteFunc(slices.Clone(hello.GetCapabilities()), func(c string) bool { return slices.Contains(unknown, c) })
+				hello.Capabilities = slices.DeleteFunc(slices.Clone(hello.GetCapabilities()),
+					func(c string) bool { return slices.Contains(unknown, c) })
 			}
 			return reply, err
 		}))...)
@@ -65,14 +66,18 @@ func TestFleetIsUpgradedHostByHost(t *testing.T) {
 	certs := newCertificates(t)
 	older, asked := serveOlderAgent(r, certs, "hv01", "want.partition_config.restore")
 	newer, _ := serveOlderAgent(r, certs, "hv02")
-	block := fmt.Sprintf("provider \"gpu\" {\n  owner = \"test\"\n  hosts = {\n    hv01 = { %s }\n    hv02 = { %s }\n  }\n}\n", certs.way(older), certs.way(newer))
+	block := fmt.Sprintf("provider \"gpu\" {\n  owner = \"test\"\n  hosts = {\n    hv01 = { %s }\n    hv02 = { %s }\n  }\n}\n",
+		certs.way(older), certs.way(newer))
 	config := func(host, more string) string {
 		return strings.ReplaceAll(rig.ConfigOf(4, []string{host}, more), "vdi", "vdi-"+host)
 	}
 	restore := `on_destroy = "restore"`
 	both := rig.ConfigOf(4, rig.Both, restore)
 	before := r.File()
-	wrong := []string{"The agent of a host is too old for this change", "hv01", `The gpu-agent of host "hv01" (version 0.9.0) does not know "partition_config.restore"`, "Upgrade gpu-agent"}
+	wrong := []string{
+		"The agent of a host is too old for this change", "hv01",
+		`The gpu-agent of host "hv01" (version 0.9.0) does not know "partition_config.restore"`, "Upgrade gpu-agent",
+	}
 	r.Steps(
 		r.Rejects(block+both, wrong...),
 		resource.TestStep{
@@ -80,7 +85,8 @@ func TestFleetIsUpgradedHostByHost(t *testing.T) {
 			Config:    block + config("hv01", "") + config("hv02", restore),
 			Check:     rig.Then(func() { r.WantCounts(4, "hv01", "hv02") }),
 		},
-		r.Rejects(block+strings.Replace(config("hv01", restore), "partition_count = 4", "partition_count = 2", 1)+config("hv02", restore), wrong...),
+		r.Rejects(block+strings.Replace(config("hv01", restore), "partition_count = 4", "partition_count = 2", 1)+config("hv02", restore),
+			wrong...),
 		// What only counts at the end contacts no host, and is refused at the end.
 		resource.TestStep{Config: block + config("hv01", restore) + config("hv02", restore)},
 		resource.TestStep{Config: block + config("hv02", restore), ExpectError: rig.Says(wrong...)},

@@ -19,7 +19,8 @@ func waitsForPool(t *testing.T) (r *rig.Rig, c *rig.CLI, pool string) {
 	c = rig.NewCLI(t, r.Block("power = { allow_shutdown = true }")+pool+rig.Assignment("vm-1", rig.AnyPartition))
 	c.Apply()
 	r.WantVM("vm-1", gpu.VMRunning, 1)
-	c.Write(r.Block(`power = { allow_shutdown = true, when = "next_off" }`) + pool + rig.Assignment("vm-1", "pool = { id = gpu_pool.p.id }", rig.WholeGPU(1)))
+	c.Write(r.Block(`power = { allow_shutdown = true, when = "next_off" }`) + pool +
+		rig.Assignment("vm-1", "pool = { id = gpu_pool.p.id }", rig.WholeGPU(1)))
 	c.Apply()
 	r.WantVM("vm-1", gpu.VMRunning, 1)
 	return r, c, pool

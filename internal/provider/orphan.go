@@ -63,7 +63,9 @@ type countedServer struct {
 	applying *atomic.Int64
 }
 
-func (s *countedServer) ApplyResourceChange(ctx context.Context, r *tfprotov6.ApplyResourceChangeRequest) (*tfprotov6.ApplyResourceChangeResponse, error) {
+func (s *countedServer) ApplyResourceChange(
+	ctx context.Context, r *tfprotov6.ApplyResourceChangeRequest,
+) (*tfprotov6.ApplyResourceChangeResponse, error) {
 	s.applying.Add(1)
 	defer s.applying.Add(-1)
 	return s.Served.ApplyResourceChange(ctx, r)

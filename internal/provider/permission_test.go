@@ -145,21 +145,32 @@ resource "terraform_data" "after" { input = gpu_vm_assignment.a.vm_id }
 		given, withdraw string // arguments of the provider
 		says            string
 	}{
-		"provider block":               {assignment: dependent, given: providing, says: "`power.allow_shutdown` is `false`"},
-		"provider block, written out":  {assignment: dependent, given: providing, withdraw: "power = { " + no + " }", says: "`power.allow_shutdown` is `false`"},
-		"resource":                     {assignment: dependent, before: yes, now: no, says: "`power.allow_shutdown` is `false`"},
-		"resource, over the provider":  {assignment: dependent, now: no, given: providing, withdraw: providing, says: "`power.allow_shutdown` is `false`"},
+		"provider block": {assignment: dependent, given: providing, says: "`power.allow_shutdown` is `false`"},
+		"provider block, written out": {
+			assignment: dependent, given: providing, withdraw: "power = { " + no + " }", says: "`power.allow_shutdown` is `false`",
+		},
+		"resource": {assignment: dependent, before: yes, now: no, says: "`power.allow_shutdown` is `false`"},
+		"resource, over the provider": {
+			assignment: dependent, now: no, given: providing, withdraw: providing, says: "`power.allow_shutdown` is `false`",
+		},
 		"both":                         {assignment: dependent, before: yes, given: providing, says: "`power.allow_shutdown` is `false`"},
 		"no order":                     {assignment: independent, before: yes, now: no, says: "same run"},
 		"assignment first":             {assignment: first, config: after, before: yes, now: no},
 		"assignment first, provider":   {assignment: first, config: after, given: providing},
 		"waits for the next power-off": {assignment: dependent, before: yes, now: yes + `, when = "next_off"`, says: "`power.when`"},
-		"power may not be cut":         {assignment: dependent, before: yes + ", allow_turn_off = true", now: yes, says: "`power.allow_turn_off` is `false`"},
-		"not by force":                 {assignment: dependent, before: yes + ", force_shutdown = true", now: yes, says: "`power.force_shutdown` is `false`"},
-		"to be started again":          {assignment: dependent, before: yes + `, start_after = "never"`, now: yes, says: "`power.start_after`"},
-		"to be left off":               {assignment: dependent, before: yes, now: yes + `, start_after = "never"`, says: "`power.start_after` is `\"never\"`"},
+		"power may not be cut": {
+			assignment: dependent, before: yes + ", allow_turn_off = true", now: yes, says: "`power.allow_turn_off` is `false`",
+		},
+		"not by force": {
+			assignment: dependent, before: yes + ", force_shutdown = true", now: yes, says: "`power.force_shutdown` is `false`",
+		},
+		"to be started again": {assignment: dependent, before: yes + `, start_after = "never"`, now: yes, says: "`power.start_after`"},
+		"to be left off": {
+			assignment: dependent, before: yes, now: yes + `, start_after = "never"`, says: "`power.start_after` is `\"never\"`",
+		},
 		"more time": {
-			assignment: dependent, before: yes + `, allow_turn_off = true`, now: yes + `, allow_turn_off = true, shutdown_timeout = "10m"`, says: "`power.shutdown_timeout` is longer",
+			assignment: dependent, before: yes + `, allow_turn_off = true`, now: yes + `, allow_turn_off = true, shutdown_timeout = "10m"`,
+			says: "`power.shutdown_timeout` is longer",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -339,11 +350,14 @@ func TestWhatIsNotKnownYetPermitsNothing(t *testing.T) {
 		return fmt.Sprintf("resource \"terraform_data\" \"late\" { input = %v }\n", value)
 	}
 	count := func(n string) string {
-		return "resource \"gpu_partition_config\" \"vdi\" {\n name = \"vdi\"\n hosts = [\"hv01\", \"hv02\"]\n " + restarts + "\n gpu_p = { partition_count = " + n + " }\n}\n"
+		return "resource \"gpu_partition_config\" \"vdi\" {\n name = \"vdi\"\n hosts = [\"hv01\", \"hv02\"]\n " +
+			restarts + "\n gpu_p = { partition_count = " + n + " }\n}\n"
 	}
 	for name, c := range map[string]struct{ now, says string }{
 		"the partition count": {late(8) + count("terraform_data.late.output") + rig.Assign("avd-01", no), "`power.allow_shutdown` is `false`"},
-		"the permission":      {late(true) + count("8") + rig.Assign("avd-01", "allow_shutdown = terraform_data.late.output"), "known only at apply"},
+		"the permission": {
+			late(true) + count("8") + rig.Assign("avd-01", "allow_shutdown = terraform_data.late.output"), "known only at apply",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -34,7 +34,9 @@ func speak(said []*tfprotov6.Diagnostic) {
 	}
 }
 
-func (p plainly) ValidateProviderConfig(ctx context.Context, r *tfprotov6.ValidateProviderConfigRequest) (*tfprotov6.ValidateProviderConfigResponse, error) {
+func (p plainly) ValidateProviderConfig(
+	ctx context.Context, r *tfprotov6.ValidateProviderConfigRequest,
+) (*tfprotov6.ValidateProviderConfigResponse, error) {
 	resp, err := p.Served.ValidateProviderConfig(ctx, r)
 	if resp != nil {
 		speak(resp.Diagnostics)
@@ -42,7 +44,9 @@ func (p plainly) ValidateProviderConfig(ctx context.Context, r *tfprotov6.Valida
 	return resp, err
 }
 
-func (p plainly) ConfigureProvider(ctx context.Context, r *tfprotov6.ConfigureProviderRequest) (*tfprotov6.ConfigureProviderResponse, error) {
+func (p plainly) ConfigureProvider(
+	ctx context.Context, r *tfprotov6.ConfigureProviderRequest,
+) (*tfprotov6.ConfigureProviderResponse, error) {
 	resp, err := p.Served.ConfigureProvider(ctx, r)
 	if resp != nil {
 		speak(resp.Diagnostics)
@@ -50,7 +54,9 @@ func (p plainly) ConfigureProvider(ctx context.Context, r *tfprotov6.ConfigurePr
 	return resp, err
 }
 
-func (p plainly) ValidateResourceConfig(ctx context.Context, r *tfprotov6.ValidateResourceConfigRequest) (*tfprotov6.ValidateResourceConfigResponse, error) {
+func (p plainly) ValidateResourceConfig(
+	ctx context.Context, r *tfprotov6.ValidateResourceConfigRequest,
+) (*tfprotov6.ValidateResourceConfigResponse, error) {
 	resp, err := p.Served.ValidateResourceConfig(ctx, r)
 	if resp != nil {
 		speak(resp.Diagnostics)
@@ -58,7 +64,9 @@ func (p plainly) ValidateResourceConfig(ctx context.Context, r *tfprotov6.Valida
 	return resp, err
 }
 
-func (p plainly) UpgradeResourceState(ctx context.Context, r *tfprotov6.UpgradeResourceStateRequest) (*tfprotov6.UpgradeResourceStateResponse, error) {
+func (p plainly) UpgradeResourceState(
+	ctx context.Context, r *tfprotov6.UpgradeResourceStateRequest,
+) (*tfprotov6.UpgradeResourceStateResponse, error) {
 	resp, err := p.Served.UpgradeResourceState(ctx, r)
 	if resp != nil {
 		speak(resp.Diagnostics)
@@ -66,7 +74,9 @@ func (p plainly) UpgradeResourceState(ctx context.Context, r *tfprotov6.UpgradeR
 	return resp, err
 }
 
-func (p plainly) UpgradeResourceIdentity(ctx context.Context, r *tfprotov6.UpgradeResourceIdentityRequest) (*tfprotov6.UpgradeResourceIdentityResponse, error) {
+func (p plainly) UpgradeResourceIdentity(
+	ctx context.Context, r *tfprotov6.UpgradeResourceIdentityRequest,
+) (*tfprotov6.UpgradeResourceIdentityResponse, error) {
 	resp, err := p.Served.UpgradeResourceIdentity(ctx, r)
 	if resp != nil {
 		speak(resp.Diagnostics)
@@ -82,7 +92,9 @@ func (p plainly) ReadResource(ctx context.Context, r *tfprotov6.ReadResourceRequ
 	return resp, err
 }
 
-func (p plainly) PlanResourceChange(ctx context.Context, r *tfprotov6.PlanResourceChangeRequest) (*tfprotov6.PlanResourceChangeResponse, error) {
+func (p plainly) PlanResourceChange(
+	ctx context.Context, r *tfprotov6.PlanResourceChangeRequest,
+) (*tfprotov6.PlanResourceChangeResponse, error) {
 	resp, err := p.Served.PlanResourceChange(ctx, r)
 	if resp != nil {
 		speak(resp.Diagnostics)
@@ -90,7 +102,9 @@ func (p plainly) PlanResourceChange(ctx context.Context, r *tfprotov6.PlanResour
 	return resp, err
 }
 
-func (p plainly) ApplyResourceChange(ctx context.Context, r *tfprotov6.ApplyResourceChangeRequest) (*tfprotov6.ApplyResourceChangeResponse, error) {
+func (p plainly) ApplyResourceChange(
+	ctx context.Context, r *tfprotov6.ApplyResourceChangeRequest,
+) (*tfprotov6.ApplyResourceChangeResponse, error) {
 	resp, err := p.Served.ApplyResourceChange(ctx, r)
 	if resp != nil {
 		speak(resp.Diagnostics)
@@ -98,7 +112,9 @@ func (p plainly) ApplyResourceChange(ctx context.Context, r *tfprotov6.ApplyReso
 	return resp, err
 }
 
-func (p plainly) ImportResourceState(ctx context.Context, r *tfprotov6.ImportResourceStateRequest) (*tfprotov6.ImportResourceStateResponse, error) {
+func (p plainly) ImportResourceState(
+	ctx context.Context, r *tfprotov6.ImportResourceStateRequest,
+) (*tfprotov6.ImportResourceStateResponse, error) {
 	resp, err := p.Served.ImportResourceState(ctx, r)
 	if resp != nil {
 		speak(resp.Diagnostics)
@@ -106,7 +122,9 @@ func (p plainly) ImportResourceState(ctx context.Context, r *tfprotov6.ImportRes
 	return resp, err
 }
 
-func (p plainly) MoveResourceState(ctx context.Context, r *tfprotov6.MoveResourceStateRequest) (*tfprotov6.MoveResourceStateResponse, error) {
+func (p plainly) MoveResourceState(
+	ctx context.Context, r *tfprotov6.MoveResourceStateRequest,
+) (*tfprotov6.MoveResourceStateResponse, error) {
 	resp, err := p.Served.MoveResourceState(ctx, r)
 	if resp != nil {
 		speak(resp.Diagnostics)
@@ -114,7 +132,9 @@ func (p plainly) MoveResourceState(ctx context.Context, r *tfprotov6.MoveResourc
 	return resp, err
 }
 
-func (p plainly) GenerateResourceConfig(ctx context.Context, r *tfprotov6.GenerateResourceConfigRequest) (*tfprotov6.GenerateResourceConfigResponse, error) {
+func (p plainly) GenerateResourceConfig(
+	ctx context.Context, r *tfprotov6.GenerateResourceConfigRequest,
+) (*tfprotov6.GenerateResourceConfigResponse, error) {
 	resp, err := p.Served.GenerateResourceConfig(ctx, r)
 	if resp != nil {
 		speak(resp.Diagnostics)
@@ -122,7 +142,9 @@ func (p plainly) GenerateResourceConfig(ctx context.Context, r *tfprotov6.Genera
 	return resp, err
 }
 
-func (p plainly) ValidateDataResourceConfig(ctx context.Context, r *tfprotov6.ValidateDataResourceConfigRequest) (*tfprotov6.ValidateDataResourceConfigResponse, error) {
+func (p plainly) ValidateDataResourceConfig(
+	ctx context.Context, r *tfprotov6.ValidateDataResourceConfigRequest,
+) (*tfprotov6.ValidateDataResourceConfigResponse, error) {
 	resp, err := p.Served.ValidateDataResourceConfig(ctx, r)
 	if resp != nil {
 		speak(resp.Diagnostics)
@@ -138,7 +160,9 @@ func (p plainly) ReadDataSource(ctx context.Context, r *tfprotov6.ReadDataSource
 	return resp, err
 }
 
-func (p plainly) ValidateListResourceConfig(ctx context.Context, r *tfprotov6.ValidateListResourceConfigRequest) (*tfprotov6.ValidateListResourceConfigResponse, error) {
+func (p plainly) ValidateListResourceConfig(
+	ctx context.Context, r *tfprotov6.ValidateListResourceConfigRequest,
+) (*tfprotov6.ValidateListResourceConfigResponse, error) {
 	resp, err := p.Served.ValidateListResourceConfig(ctx, r)
 	if resp != nil {
 		speak(resp.Diagnostics)
@@ -146,7 +170,9 @@ func (p plainly) ValidateListResourceConfig(ctx context.Context, r *tfprotov6.Va
 	return resp, err
 }
 
-func (p plainly) ValidateActionConfig(ctx context.Context, r *tfprotov6.ValidateActionConfigRequest) (*tfprotov6.ValidateActionConfigResponse, error) {
+func (p plainly) ValidateActionConfig(
+	ctx context.Context, r *tfprotov6.ValidateActionConfigRequest,
+) (*tfprotov6.ValidateActionConfigResponse, error) {
 	resp, err := p.Served.ValidateActionConfig(ctx, r)
 	if resp != nil {
 		speak(resp.Diagnostics)

@@ -49,9 +49,11 @@ func TestNamesCannotForgeWhatAPersonReads(t *testing.T) {
 		if i > 5 || wrapped { // in the diff Terraform itself shows what is configured, and several lines of it as such
 			vm = fmt.Sprintf("%q", rig.VMID(i+1))
 		}
-		all += fmt.Sprintf("resource \"gpu_vm_assignment\" \"a%d\" {\n  vm = %s\n  partition = { config = gpu_partition_config.vdi.id }\n  power = { allow_shutdown = true }\n}\n", i, vm)
+		all += fmt.Sprintf("resource \"gpu_vm_assignment\" \"a%d\" {\n  vm = %s\n  partition = { config = gpu_partition_config.vdi.id }\n  "+
+			"power = { allow_shutdown = true }\n}\n", i, vm)
 	}
-	forecast := "data \"gpu_change_forecast\" \"f\" {\n  hosts = [\"hv01\"]\n  gpu_p = { partition_count = 8 }\n}\ndata \"gpu_inventory\" \"i\" {}\n"
+	forecast := "data \"gpu_change_forecast\" \"f\" {\n  hosts = [\"hv01\"]\n  gpu_p = { partition_count = 8 }\n}\ndata \"gpu_inventory\" " +
+		"\"i\" {}\n"
 	r.EditHost("hv01", func(h *gpu.Host) {
 		h.HeldBy = &gpu.Holder{Of: names[0], Run: names[1], Name: names[4], Owner: names[5], Since: time.Now(), Until: time.Now()}
 	})
@@ -122,7 +124,10 @@ func TestTheForecastIsNoMarkup(t *testing.T) {
 		resets = append(resets, object{"gpu_id": name, "host": name})
 		seats = append(seats, object{"host": name, "left": 1, "total": 2})
 		violations = append(violations, object{"level": "error", "found": name, "rule": "capacity"})
-		changes = append(changes, object{"mode": "managed", "type": "gpu_vm_assignment", "address": name, "change": object{"actions": []string{"delete"}, "before": object{"vm": name}}})
+		changes = append(changes, object{
+			"mode": "managed", "type": "gpu_vm_assignment", "address": name,
+			"change": object{"actions": []string{"delete"}, "before": object{"vm": name}},
+		})
 	}
 	doc, err := json.Marshal(object{"resource_changes": changes, "prior_state": object{"values": []object{{
 		"type": "gpu_change_forecast", "address": others.HostileNames()[0],
@@ -144,7 +149,8 @@ func TestTheForecastIsNoMarkup(t *testing.T) {
 		t.Errorf("a plain name does not stand as it is:\n%s", out)
 	}
 	for line := range strings.Lines(string(out)) {
-		if rest := outsideCode(strings.TrimSpace(line)); strings.ContainsAny(rest, "@<>[]!`~|\\_$%") || strings.Contains(rest, "forged") || strings.Contains(rest, "www") {
+		if rest := outsideCode(strings.TrimSpace(line)); strings.ContainsAny(rest, "@<>[]!`~|\\_$%") ||
+			strings.Contains(rest, "forged") || strings.Contains(rest, "www") {
 			t.Errorf("outside of code there is %q, in %q", rest, line)
 		}
 	}

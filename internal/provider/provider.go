@@ -27,17 +27,16 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/acts"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/changeforecast"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/duration"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/functions"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/gpuutilization"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/inventory"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/optional"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/partitionconfig"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/partitionoptions"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/pool"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/power"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/share"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/vmassignment"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
@@ -133,27 +132,43 @@ func (p *gpuProvider) Schema(_ context.Context, _ provider.SchemaRequest, resp *
 			"hosts": schema.MapNestedAttribute{
 				MarkdownDescription: "The hosts, by the name that resources use. In a cluster use the nodes' own names.",
 				Optional:            true, Validators: []validator.Map{mapvalidator.SizeAtLeast(1)},
-				NestedObject: schema.NestedAttributeObject{Attributes: hostAttributes(), Validators: []validator.Object{oneWay{"exactly one of local, simulated, ssh and tls"}}},
+				NestedObject: schema.NestedAttributeObject{
+					Attributes: hostAttributes(),
+					Validators: []validator.Object{oneWay{"exactly one of local, simulated, ssh and tls"}},
+				},
 			},
-			"simulated_fleet": optional.Text("A fleet file: every host in it, simulated. Also from `"+EnvSimulatedFleet+"`, when neither `hosts` nor `inventory_snapshot` is set.", stringvalidator.LengthAtLeast(1), stringvalidator.ConflictsWith(path.MatchRoot("hosts"), path.MatchRoot("inventory_snapshot"))),
-			"inventory_snapshot": optional.Text("A recorded inventory to plan against instead of the hosts themselves: every host in it. Nothing can be applied. Also from `"+EnvInventorySnapshot+"`, "+
+			"simulated_fleet": tfschema.OptionalText("A fleet file: every host in it, simulated. Also from `"+EnvSimulatedFleet+"`, when neither "+
+				"`hosts` nor `inventory_snapshot` is set.", stringvalidator.LengthAtLeast(1), stringvalidator.ConflictsWith(path.MatchRoot("hosts"),
+				path.MatchRoot("inventory_snapshot"))),
+			"inventory_snapshot": tfschema.OptionalText("A recorded inventory to plan against instead of the hosts themselves: every host in it. "+
+				"Nothing can be applied. Also from `"+EnvInventorySnapshot+"`, "+
 				"which takes the place of the hosts however they are configured.", stringvalidator.LengthAtLeast(1)),
-			"max_snapshot_age": optional.Text("How old a recorded inventory may be, such as `24h`: a plan on hosts that were recorded earlier, or of which no time is recorded, is refused. "+
-				"Default: any age; a plan on a recording says how old it is.", duration.Positive),
-			"owner": optional.Text("Names this Terraform state on the hosts, in 1 to 128 characters. Terraform tells a provider neither the workspace nor an address, so this is the only name that a state has: "+
-				"objects of the same owner may be taken over by a renamed or moved resource, objects of another owner are refused. Use one name per state.", stringvalidator.LengthBetween(1, 128)),
-			"read_only":          optional.Flag("Refuses every change to a host. Default `false`. Where it is not set, also from `" + EnvReadOnly + "` (`1`, `true`, `0`, `false`)."),
-			"max_parallel_hosts": optional.Number(fmt.Sprintf("How many hosts are asked for their inventory at the same time. Default `%d`.", fleet.DefaultMaxParallelHosts), int64validator.AtLeast(1)),
-			"on_unreachable": optional.Text("When a host does not answer: `error` (the default) fails the resources that need it; `keep` warns and keeps their state. "+
-				"With `keep`, resources destroyed on such a host are removed from state without contacting it; the host's configuration stays as it is. A silent host never counts as empty.",
+			"max_snapshot_age": tfschema.OptionalText("How old a recorded inventory may be, such as `24h`: a plan on hosts that were recorded "+
+				"earlier, or of which no time is recorded, is refused. "+
+				"Default: any age; a plan on a recording says how old it is.", tfschema.PositiveDuration),
+			"owner": tfschema.OptionalText("Names this Terraform state on the hosts, in 1 to 128 characters. "+
+				"Terraform tells a provider neither the workspace nor an address, so this is the only name that a state has: "+
+				"objects of the same owner may be taken over by a renamed or moved resource, objects of another owner are refused. "+
+				"Use one name per state.", stringvalidator.LengthBetween(1, 128)),
+			"read_only": tfschema.OptionalFlag("Refuses every change to a host. Default `false`. Where it is not set, also from `" +
+				EnvReadOnly + "` (`1`, `true`, `0`, `false`)."),
+			"max_parallel_hosts": tfschema.OptionalNumber(fmt.Sprintf("How many hosts are asked for their inventory at the same time. Default `%d`.",
+				fleet.DefaultMaxParallelHosts), int64validator.AtLeast(1)),
+			"on_unreachable": tfschema.OptionalText("When a host does not answer: `error` (the default) fails the resources that need it; "+
+				"`keep` warns and keeps their state. "+
+				"With `keep`, resources destroyed on such a host are removed from state without contacting it; the host's configuration stays as it "+
+				"is. A silent host never counts as empty.",
 				stringvalidator.OneOf("error", onUnreachableKeep)),
-			"rules": optional.MapOf(types.StringType, "Levels of rules, by rule id: `error`, `warning` or `off`. The [guide on rules](guides/rules.md) lists them and says what no level lifts.",
+			"rules": tfschema.OptionalMapOf(types.StringType, "Levels of rules, by rule id: `error`, `warning` or `off`. "+
+				"The [guide on rules](guides/rules.md) lists them and says what no level lifts.",
 				mapvalidator.KeysAre(stringvalidator.OneOf(ruleIDs()...)),
 				mapvalidator.ValueStringsAre(stringvalidator.OneOf(string(rules.Error), string(rules.Warning), string(rules.Off)))),
 			"power":              power.Attribute("These are the defaults for assignments that do not say otherwise, and for their destruction."),
 			"maintenance_window": maintenanceWindowAttribute(),
-			"max_concurrent_vm_stops": optional.Number("How many VMs of one cluster, or of one host that stands alone, this run stops at the same time. Default `1`. "+
-				"The hosts of a rollout begin their turns within it. A change of a partition count stops all VMs that hold GPUs of a host together; if they are more, that host has its turn alone.",
+			"max_concurrent_vm_stops": tfschema.OptionalNumber("How many VMs of one cluster, or of one host that stands alone, this run stops at "+
+				"the same time. Default `1`. "+
+				"The hosts of a rollout begin their turns within it. A change of a partition count stops all VMs that hold GPUs of a host together; "+
+				"if they are more, that host has its turn alone.",
 				int64validator.AtLeast(1)),
 		},
 	}
@@ -179,7 +194,8 @@ func (p *gpuProvider) Configure(ctx context.Context, req provider.ConfigureReque
 		Owner: m.Owner.ValueString(), KeepUnreachable: m.OnUnreachable.ValueString() == onUnreachableKeep,
 		MaxParallelHosts: int(m.MaxParallelHosts.ValueInt64()), MaxConcurrentVMStops: int(m.MaxVMStops.ValueInt64()),
 		// What decides about hosts may be the result of another resource.
-		Unknown: m.SimulatedFleet.IsUnknown() || m.InventorySnapshot.IsUnknown() || m.MaxSnapshotAge.IsUnknown() || m.Hosts.IsUnknown() || m.Owner.IsUnknown() ||
+		Unknown: m.SimulatedFleet.IsUnknown() || m.InventorySnapshot.IsUnknown() || m.MaxSnapshotAge.IsUnknown() || m.Hosts.IsUnknown() ||
+			m.Owner.IsUnknown() ||
 			m.OnUnreachable.IsUnknown() || !object.Known(m.Power, m.Rules, m.MaintenanceWindow), // and these decide about what the hosts say
 		PowerUnknown: !object.Known(m.Power),
 		Levels:       rules.Levels{},
@@ -229,7 +245,8 @@ func (p *gpuProvider) endpoints(ctx context.Context, m model, opt *fleet.Options
 	}
 	if snapshot != "" {
 		opt.Hosts = p.recordedHosts(snapshot, m.MaxSnapshotAge, at, diags)
-		opt.Recorded, opt.ReadOnly = true, fmt.Sprintf("the provider plans against the recorded inventory %s (inventory_snapshot or %s), so nothing can be changed", snapshot, EnvInventorySnapshot)
+		opt.Recorded, opt.ReadOnly = true, fmt.Sprintf("the provider plans against the recorded inventory %s (inventory_snapshot or %s), "+
+			"so nothing can be changed", snapshot, EnvInventorySnapshot)
 		return
 	}
 	if !m.Hosts.IsNull() {
@@ -266,6 +283,7 @@ func (p *gpuProvider) DataSources(context.Context) []func() datasource.DataSourc
 
 func (p *gpuProvider) Functions(context.Context) []func() function.Function {
 	return []func() function.Function{
-		functions.NewDevicePluginConfig, functions.NewDRAResources, functions.NewFromMIGParted, functions.NewMIGPartedConfig, functions.NewSlurmGres,
+		functions.NewDevicePluginConfig, functions.NewDRAResources, functions.NewFromMIGParted, functions.NewMIGPartedConfig,
+		functions.NewSlurmGres,
 	}
 }

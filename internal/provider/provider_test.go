@@ -143,27 +143,54 @@ func TestBadProviderConfigurationIsRefused(t *testing.T) {
 		block string
 		says  []string
 	}{
-		"missing fleet file":   {block: fmt.Sprintf("simulated_fleet = %q", missing), says: []string{"Simulated fleet cannot be read", "simulated_fleet = ", missing, "${path.module}"}},
-		"malformed fleet file": {block: fmt.Sprintf("simulated_fleet = %q", malformed), says: []string{"Simulated fleet cannot be read", malformed, "line 3, column"}},
-		"wrong format":         {block: fmt.Sprintf("simulated_fleet = %q", format), says: []string{format, `"gpu-fleet/v9"`, `"gpu-fleet/v1" is wanted`}},
+		"missing fleet file": {
+			block: fmt.Sprintf("simulated_fleet = %q", missing), says: []string{
+				"Simulated fleet cannot be read", "simulated_fleet = ", missing, "${path.module}",
+			},
+		},
+		"malformed fleet file": {
+			block: fmt.Sprintf("simulated_fleet = %q", malformed), says: []string{"Simulated fleet cannot be read", malformed, "line 3, column"},
+		},
+		"wrong format": {
+			block: fmt.Sprintf("simulated_fleet = %q", format), says: []string{format, `"gpu-fleet/v9"`, `"gpu-fleet/v1" is wanted`},
+		},
 		"no hosts in the file": {block: fmt.Sprintf("simulated_fleet = %q", empty), says: []string{empty, "no hosts"}},
-		"folder as a file":     {block: fmt.Sprintf("simulated_fleet = %q", filepath.Dir(good)), says: []string{"Simulated fleet cannot be read", filepath.Dir(good)}},
-		"missing snapshot":     {block: fmt.Sprintf("inventory_snapshot = %q", missing), says: []string{"Recorded inventory cannot be read", "inventory_snapshot = ", missing}},
-		"malformed snapshot":   {block: fmt.Sprintf("inventory_snapshot = %q", malformed), says: []string{"Recorded inventory cannot be read", malformed}},
-		"host not in the file": {block: fmt.Sprintf("hosts = { hv09 = { simulated = { file = %q } } }", good), says: []string{"Unknown host", "hv09", "hv01 and hv02", good}},
-		"host's file missing":  {block: fmt.Sprintf("hosts = { hv01 = { simulated = { file = %q } } }", missing), says: []string{"Simulated fleet cannot be read", missing}},
-		"hosts and a fleet":    {block: fmt.Sprintf("hosts = { hv01 = { simulated = { file = %q } } }\n simulated_fleet = %q", good, good), says: []string{"simulated_fleet", "hosts"}},
-		"no hosts at all":      {block: `owner = "x"`, says: []string{"No hosts are configured", "simulated_fleet", "GPU_SIMULATED_FLEET"}},
-		"empty hosts":          {block: "hosts = {}", says: []string{"hosts", "at least 1"}},
-		"empty path":           {block: `simulated_fleet = ""`, says: []string{"simulated_fleet", "at least 1"}},
-		"empty owner":          {block: `owner = ""`, says: []string{"owner", "between 1 and 128"}},
-		"unknown rule":         {block: `rules = { no-such-rule = "off" }`, says: []string{"no-such-rule", "single-partition-per-vm"}},
-		"unknown level":        {block: `rules = { capacity = "loud" }`, says: []string{"loud", `"warning"`}},
-		"bad duration":         {block: `power = { shutdown_timeout = "5 minutes" }`, says: []string{"power.shutdown_timeout", "Invalid duration", "5 minutes"}},
-		"negative duration":    {block: `power = { shutdown_timeout = "-5m" }`, says: []string{"power.shutdown_timeout", "positive duration"}},
-		"negative number":      {block: "max_parallel_hosts = -1", says: []string{"max_parallel_hosts", "at least 1", "-1"}},
-		"no stops at all":      {block: "max_concurrent_vm_stops = 0", says: []string{"max_concurrent_vm_stops", "at least 1"}},
-		"unknown word":         {block: `on_unreachable = "ignore"`, says: []string{"on_unreachable", "ignore"}},
+		"folder as a file": {
+			block: fmt.Sprintf("simulated_fleet = %q", filepath.Dir(good)), says: []string{"Simulated fleet cannot be read", filepath.Dir(good)},
+		},
+		"missing snapshot": {
+			block: fmt.Sprintf("inventory_snapshot = %q", missing), says: []string{
+				"Recorded inventory cannot be read", "inventory_snapshot = ", missing,
+			},
+		},
+		"malformed snapshot": {
+			block: fmt.Sprintf("inventory_snapshot = %q", malformed), says: []string{"Recorded inventory cannot be read", malformed},
+		},
+		"host not in the file": {
+			block: fmt.Sprintf("hosts = { hv09 = { simulated = { file = %q } } }", good),
+			says:  []string{"Unknown host", "hv09", "hv01 and hv02", good},
+		},
+		"host's file missing": {
+			block: fmt.Sprintf("hosts = { hv01 = { simulated = { file = %q } } }", missing),
+			says:  []string{"Simulated fleet cannot be read", missing},
+		},
+		"hosts and a fleet": {
+			block: fmt.Sprintf("hosts = { hv01 = { simulated = { file = %q } } }\n simulated_fleet = %q", good, good),
+			says:  []string{"simulated_fleet", "hosts"},
+		},
+		"no hosts at all": {block: `owner = "x"`, says: []string{"No hosts are configured", "simulated_fleet", "GPU_SIMULATED_FLEET"}},
+		"empty hosts":     {block: "hosts = {}", says: []string{"hosts", "at least 1"}},
+		"empty path":      {block: `simulated_fleet = ""`, says: []string{"simulated_fleet", "at least 1"}},
+		"empty owner":     {block: `owner = ""`, says: []string{"owner", "between 1 and 128"}},
+		"unknown rule":    {block: `rules = { no-such-rule = "off" }`, says: []string{"no-such-rule", "single-partition-per-vm"}},
+		"unknown level":   {block: `rules = { capacity = "loud" }`, says: []string{"loud", `"warning"`}},
+		"bad duration": {
+			block: `power = { shutdown_timeout = "5 minutes" }`, says: []string{"power.shutdown_timeout", "Invalid duration", "5 minutes"},
+		},
+		"negative duration": {block: `power = { shutdown_timeout = "-5m" }`, says: []string{"power.shutdown_timeout", "positive duration"}},
+		"negative number":   {block: "max_parallel_hosts = -1", says: []string{"max_parallel_hosts", "at least 1", "-1"}},
+		"no stops at all":   {block: "max_concurrent_vm_stops = 0", says: []string{"max_concurrent_vm_stops", "at least 1"}},
+		"unknown word":      {block: `on_unreachable = "ignore"`, says: []string{"on_unreachable", "ignore"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -181,7 +208,8 @@ func TestBadProviderConfigurationIsRefused(t *testing.T) {
 func TestReadOnlyOfTheEnvironmentIsABoolean(t *testing.T) {
 	t.Setenv(provider.EnvReadOnly, "perhaps")
 	r := rig.New(t, rig.TwoNodes())
-	rig.WantSaid(t, rig.NewCLI(t, r.Block()+rig.Config4).Fails("plan"), "Invalid environment variable", "GPU_READ_ONLY", "perhaps", "true or false")
+	rig.WantSaid(t, rig.NewCLI(t, r.Block()+rig.Config4).Fails("plan"), "Invalid environment variable",
+		"GPU_READ_ONLY", "perhaps", "true or false")
 }
 
 // badArgument is an argument that one resource alone shows to be wrong.
@@ -192,26 +220,56 @@ type badArgument struct {
 }
 
 var badArguments = map[string]badArgument{
-	"empty_hosts":        {"gpu_partition_config", "hosts = []\n gpu_p = { partition_count = 4 }", "hosts", "at least 1"},
-	"empty_host":         {"gpu_partition_config", "hosts = [\"\"]\n gpu_p = { partition_count = 4 }", "hosts", "at least 1"},
-	"no_hosts":           {"gpu_partition_config", "gpu_p = { partition_count = 4 }", "hosts", "cluster"},
-	"hosts_and_cluster":  {"gpu_partition_config", "hosts = [\"hv01\"]\n cluster = \"azl\"\n gpu_p = { partition_count = 4 }", "hosts", "cluster"},
-	"empty_cluster":      {"gpu_partition_config", "cluster = \"\"\n gpu_p = { partition_count = 4 }", "cluster", "at least 1"},
-	"no_kind":            {"gpu_partition_config", "hosts = [\"hv01\"]", "gpu_p", "gpu_p"},
-	"empty_name":         {"gpu_partition_config", "name = \"\"\n hosts = [\"hv01\"]\n gpu_p = { partition_count = 4 }", "name", "between 1 and 128"},
-	"count_zero":         {"gpu_partition_config", "hosts = [\"hv01\"]\n gpu_p = { partition_count = 0 }", "gpu_p.partition_count", "between 1 and 1024"},
-	"count_negative":     {"gpu_partition_config", "hosts = [\"hv01\"]\n gpu_p = { partition_count = -4 }", "gpu_p.partition_count", "between 1 and 1024"},
-	"count_huge":         {"gpu_partition_config", "hosts = [\"hv01\"]\n gpu_p = { partition_count = 18446744073709551616 }", "gpu_p.partition_count", "Attribute gpu_p.partition_count must be between -9223372036854775808"},
-	"count_fraction":     {"gpu_partition_config", "hosts = [\"hv01\"]\n gpu_p = { partition_count = 1.5 }", "gpu_p.partition_count", "Attribute gpu_p.partition_count must be a whole number, got: 1.5"},
-	"empty_models":       {"gpu_partition_config", "hosts = [\"hv01\"]\n selector = { models = [] }\n gpu_p = { partition_count = 4 }", "selector.models", "at least 1"},
-	"empty_gpu_ids":      {"gpu_partition_config", "hosts = [\"hv01\"]\n selector = { gpu_ids = {} }\n gpu_p = { partition_count = 4 }", "selector.gpu_ids", "at least 1"},
-	"bad_disruption":     {"gpu_partition_config", "hosts = [\"hv01\"]\n max_disruption = \"all\"\n gpu_p = { partition_count = 4 }", "max_disruption", "vm_restart"},
-	"no_host_at_once":    {"gpu_partition_config", "hosts = [\"hv01\"]\n rollout = { max_unavailable = 0 }\n gpu_p = { partition_count = 4 }", "rollout.max_unavailable", "at least 1"},
-	"bad_timeout":        {"gpu_partition_config", "hosts = [\"hv01\"]\n timeouts = { create = \"soon\" }\n gpu_p = { partition_count = 4 }", "timeouts.create", "soon"},
-	"no_members":         {"gpu_pool", "name = \"p\"\n members = {}", "members", "at least 1"},
-	"empty_member":       {"gpu_pool", "name = \"p\"\n members = { hv01 = [\"\"] }", "members", "at least 1"},
-	"members_and_hosts":  {"gpu_pool", "name = \"p\"\n members = { hv01 = [\"x\"] }\n hosts = [\"hv01\"]", "members", "hosts"},
-	"members_selected":   {"gpu_pool", "name = \"p\"\n members = { hv01 = [\"x\"] }\n selector = { models = [\"A2\"] }", "selector", "members"},
+	"empty_hosts": {"gpu_partition_config", "hosts = []\n gpu_p = { partition_count = 4 }", "hosts", "at least 1"},
+	"empty_host":  {"gpu_partition_config", "hosts = [\"\"]\n gpu_p = { partition_count = 4 }", "hosts", "at least 1"},
+	"no_hosts":    {"gpu_partition_config", "gpu_p = { partition_count = 4 }", "hosts", "cluster"},
+	"hosts_and_cluster": {
+		"gpu_partition_config", "hosts = [\"hv01\"]\n cluster = \"azl\"\n gpu_p = { partition_count = 4 }", "hosts", "cluster",
+	},
+	"empty_cluster": {"gpu_partition_config", "cluster = \"\"\n gpu_p = { partition_count = 4 }", "cluster", "at least 1"},
+	"no_kind":       {"gpu_partition_config", "hosts = [\"hv01\"]", "gpu_p", "gpu_p"},
+	"empty_name": {
+		"gpu_partition_config", "name = \"\"\n hosts = [\"hv01\"]\n gpu_p = { partition_count = 4 }", "name", "between 1 and 128",
+	},
+	"count_zero": {
+		"gpu_partition_config", "hosts = [\"hv01\"]\n gpu_p = { partition_count = 0 }", "gpu_p.partition_count", "between 1 and 1024",
+	},
+	"count_negative": {
+		"gpu_partition_config", "hosts = [\"hv01\"]\n gpu_p = { partition_count = -4 }", "gpu_p.partition_count", "between 1 and 1024",
+	},
+	"count_huge": {
+		"gpu_partition_config", "hosts = [\"hv01\"]\n gpu_p = { partition_count = 18446744073709551616 }",
+		"gpu_p.partition_count", "Attribute gpu_p.partition_count must be between -9223372036854775808",
+	},
+	"count_fraction": {
+		"gpu_partition_config", "hosts = [\"hv01\"]\n gpu_p = { partition_count = 1.5 }", "gpu_p.partition_count",
+		"Attribute gpu_p.partition_count must be a whole number, got: 1.5",
+	},
+	"empty_models": {
+		"gpu_partition_config", "hosts = [\"hv01\"]\n selector = { models = [] }\n gpu_p = { partition_count = 4 }",
+		"selector.models", "at least 1",
+	},
+	"empty_gpu_ids": {
+		"gpu_partition_config", "hosts = [\"hv01\"]\n selector = { gpu_ids = {} }\n gpu_p = { partition_count = 4 }",
+		"selector.gpu_ids", "at least 1",
+	},
+	"bad_disruption": {
+		"gpu_partition_config", "hosts = [\"hv01\"]\n max_disruption = \"all\"\n gpu_p = { partition_count = 4 }", "max_disruption", "vm_restart",
+	},
+	"no_host_at_once": {
+		"gpu_partition_config", "hosts = [\"hv01\"]\n rollout = { max_unavailable = 0 }\n gpu_p = { partition_count = 4 }",
+		"rollout.max_unavailable", "at least 1",
+	},
+	"bad_timeout": {
+		"gpu_partition_config", "hosts = [\"hv01\"]\n timeouts = { create = \"soon\" }\n gpu_p = { partition_count = 4 }",
+		"timeouts.create", "soon",
+	},
+	"no_members":        {"gpu_pool", "name = \"p\"\n members = {}", "members", "at least 1"},
+	"empty_member":      {"gpu_pool", "name = \"p\"\n members = { hv01 = [\"\"] }", "members", "at least 1"},
+	"members_and_hosts": {"gpu_pool", "name = \"p\"\n members = { hv01 = [\"x\"] }\n hosts = [\"hv01\"]", "members", "hosts"},
+	"members_selected": {
+		"gpu_pool", "name = \"p\"\n members = { hv01 = [\"x\"] }\n selector = { models = [\"A2\"] }", "selector", "members",
+	},
 	"empty_pool_name":    {"gpu_pool", "name = \"\"\n hosts = [\"hv01\"]", "name", "between 1 and 256"},
 	"reserved_name":      {"gpu_pool", "name = \"Primordial\"\n hosts = [\"hv01\"]", "name", "primordial"},
 	"pool_empty_hosts":   {"gpu_pool", "name = \"p\"\n hosts = []", "hosts", "at least 1"},
@@ -219,23 +277,58 @@ var badArguments = map[string]badArgument{
 	"empty_vm":           {"gpu_vm_assignment", "vm = \"\"\n partition = {}", "vm", "at least 1"},
 	"nothing_for_the_vm": {"gpu_vm_assignment", "vm = \"avd-01\"", "partition", "device"},
 	"two_kinds":          {"gpu_vm_assignment", "vm = \"avd-01\"\n partition = {}\n pool = { id = \"x\" }", "partition", "pool"},
-	"no_gpus":            {"gpu_vm_assignment", "vm = \"avd-01\"\n device = { host = \"hv01\", gpu_ids = [] }", "device.gpu_ids", "at least 1"},
-	"empty_config":       {"gpu_vm_assignment", "vm = \"avd-01\"\n partition = { config = \"\" }", "partition.config", "at least 1"},
-	"pool_count_zero":    {"gpu_vm_assignment", "vm = \"avd-01\"\n pool = { id = \"x\", count = 0 }", "pool.count", "between 1 and 64"},
-	"units_negative":     {"gpu_vm_assignment", "vm = \"avd-01\"\n partition = { min_partition_encode = -1 }", "partition.min_partition_encode", "18446744073709551615"},
-	"units_too_large":    {"gpu_vm_assignment", "vm = \"avd-01\"\n partition = { max_partition_decode = 18446744073709551616 }", "partition.max_partition_decode", "18446744073709551615"},
-	"units_fraction":     {"gpu_vm_assignment", "vm = \"avd-01\"\n partition = { optimal_partition_compute = 0.5 }", "partition.optimal_partition_compute", "whole number"},
-	"vram_negative":      {"gpu_vm_assignment", "vm = \"avd-01\"\n partition = { min_partition_vram_mib = -1 }", "partition.min_partition_vram_mib", "between 0 and"},
-	"vram_overflows":     {"gpu_vm_assignment", "vm = \"avd-01\"\n partition = { max_partition_vram_mib = 17592186044416 }", "partition.max_partition_vram_mib", "between 0 and"},
-	"low_mmio":           {"gpu_vm_assignment", "vm = \"avd-01\"\n partition = {}\n low_memory_mapped_io_space_mib = 64", "low_memory_mapped_io_space_mib", "between 128 and 3584"},
-	"high_mmio":          {"gpu_vm_assignment", "vm = \"avd-01\"\n partition = {}\n high_memory_mapped_io_space_mib = -1", "high_memory_mapped_io_space_mib", "between 0 and"},
-	"high_mmio_overflow": {"gpu_vm_assignment", "vm = \"avd-01\"\n partition = {}\n high_memory_mapped_io_space_mib = 17592186044416", "high_memory_mapped_io_space_mib", "between 0 and"},
-	"bad_stop_action":    {"gpu_vm_assignment", "vm = \"avd-01\"\n partition = {}\n automatic_stop_action = \"hibernate\"", "automatic_stop_action", "shut_down"},
-	"bad_when":           {"gpu_vm_assignment", "vm = \"avd-01\"\n partition = {}\n power = { when = \"later\" }", "power.when", "next_off"},
-	"bad_shutdown":       {"gpu_vm_assignment", "vm = \"avd-01\"\n partition = {}\n power = { shutdown_timeout = \"5\" }", "power.shutdown_timeout", "positive duration"},
-	"no_shutdown_time":   {"gpu_vm_assignment", "vm = \"avd-01\"\n partition = {}\n power = { shutdown_timeout = \"0s\" }", "power.shutdown_timeout", "positive duration"},
-	"empty_device_host":  {"gpu_vm_assignment", "vm = \"avd-01\"\n device = { host = \"\", gpu_ids = [\"x\"] }", "device.host", "at least 1"},
-	"empty_device_gpu":   {"gpu_vm_assignment", "vm = \"avd-01\"\n device = { host = \"hv01\", gpu_ids = [\"\"] }", "device.gpu_ids", "at least 1"},
+	"no_gpus": {
+		"gpu_vm_assignment", "vm = \"avd-01\"\n device = { host = \"hv01\", gpu_ids = [] }", "device.gpu_ids", "at least 1",
+	},
+	"empty_config":    {"gpu_vm_assignment", "vm = \"avd-01\"\n partition = { config = \"\" }", "partition.config", "at least 1"},
+	"pool_count_zero": {"gpu_vm_assignment", "vm = \"avd-01\"\n pool = { id = \"x\", count = 0 }", "pool.count", "between 1 and 64"},
+	"units_negative": {
+		"gpu_vm_assignment", "vm = \"avd-01\"\n partition = { min_partition_encode = -1 }", "partition.min_partition_encode",
+		"18446744073709551615",
+	},
+	"units_too_large": {
+		"gpu_vm_assignment", "vm = \"avd-01\"\n partition = { max_partition_decode = 18446744073709551616 }",
+		"partition.max_partition_decode", "18446744073709551615",
+	},
+	"units_fraction": {
+		"gpu_vm_assignment", "vm = \"avd-01\"\n partition = { optimal_partition_compute = 0.5 }", "partition.optimal_partition_compute",
+		"whole number",
+	},
+	"vram_negative": {
+		"gpu_vm_assignment", "vm = \"avd-01\"\n partition = { min_partition_vram_mib = -1 }", "partition.min_partition_vram_mib", "between 0 and",
+	},
+	"vram_overflows": {
+		"gpu_vm_assignment", "vm = \"avd-01\"\n partition = { max_partition_vram_mib = 17592186044416 }",
+		"partition.max_partition_vram_mib", "between 0 and",
+	},
+	"low_mmio": {
+		"gpu_vm_assignment", "vm = \"avd-01\"\n partition = {}\n low_memory_mapped_io_space_mib = 64",
+		"low_memory_mapped_io_space_mib", "between 128 and 3584",
+	},
+	"high_mmio": {
+		"gpu_vm_assignment", "vm = \"avd-01\"\n partition = {}\n high_memory_mapped_io_space_mib = -1",
+		"high_memory_mapped_io_space_mib", "between 0 and",
+	},
+	"high_mmio_overflow": {
+		"gpu_vm_assignment", "vm = \"avd-01\"\n partition = {}\n high_memory_mapped_io_space_mib = 17592186044416",
+		"high_memory_mapped_io_space_mib", "between 0 and",
+	},
+	"bad_stop_action": {
+		"gpu_vm_assignment", "vm = \"avd-01\"\n partition = {}\n automatic_stop_action = \"hibernate\"", "automatic_stop_action", "shut_down",
+	},
+	"bad_when": {"gpu_vm_assignment", "vm = \"avd-01\"\n partition = {}\n power = { when = \"later\" }", "power.when", "next_off"},
+	"bad_shutdown": {
+		"gpu_vm_assignment", "vm = \"avd-01\"\n partition = {}\n power = { shutdown_timeout = \"5\" }",
+		"power.shutdown_timeout", "positive duration",
+	},
+	"no_shutdown_time": {
+		"gpu_vm_assignment", "vm = \"avd-01\"\n partition = {}\n power = { shutdown_timeout = \"0s\" }",
+		"power.shutdown_timeout", "positive duration",
+	},
+	"empty_device_host": {"gpu_vm_assignment", "vm = \"avd-01\"\n device = { host = \"\", gpu_ids = [\"x\"] }", "device.host", "at least 1"},
+	"empty_device_gpu": {
+		"gpu_vm_assignment", "vm = \"avd-01\"\n device = { host = \"hv01\", gpu_ids = [\"\"] }", "device.gpu_ids", "at least 1",
+	},
 }
 
 // Arguments that are wrong by themselves are found by `terraform validate`, each at
@@ -381,7 +474,9 @@ func TestEnvironmentConfiguresWhatTheBlockDoesNot(t *testing.T) {
 	}
 	recorded, err := others.Create(filepath.Join(t.TempDir(), "recorded.json"), other)
 	r.Must(err)
-	twin := rig.NewProcesses(t, r.Block()+"data \"gpu_inventory\" \"all\" {}\noutput \"gpus\" {\n  value = \"it has ${length(data.gpu_inventory.all.inventory.hv01.gpus)} GPU\"\n}\n"+rig.Config4)
+	twin := rig.NewProcesses(t,
+		r.Block()+"data \"gpu_inventory\" \"all\" {}\noutput \"gpus\" {\n  value = \"it has "+
+			"${length(data.gpu_inventory.all.inventory.hv01.gpus)} GPU\"\n}\n"+rig.Config4)
 	twin.Env = append(twin.Env, "GPU_INVENTORY_SNAPSHOT="+recorded.Path())
 	rig.WantSaid(t, twin.Ok("plan"), "it has 1 GPU")
 	out = twin.Fails("apply", "-auto-approve")
@@ -394,7 +489,8 @@ func TestProviderThatIsUnknownAtPlanApplies(t *testing.T) {
 	t.Parallel()
 	for name, where := range map[string]string{
 		"fleet": "simulated_fleet = terraform_data.fleet.output",
-		"hosts": "hosts = {\n hv01 = { simulated = { file = terraform_data.fleet.output } }\n hv02 = { simulated = { file = terraform_data.fleet.output } }\n }",
+		"hosts": "hosts = {\n hv01 = { simulated = { file = terraform_data.fleet.output } }\n hv02 = { simulated = { file = " +
+			"terraform_data.fleet.output } }\n }",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -485,7 +581,8 @@ func TestHostsAndOwnerThatAreUnknownAtPlanAreNotGuessed(t *testing.T) {
 				}
 				return fmt.Sprintf(`
 resource "terraform_data" "known" {
-  input = { generation = %[2]d, owner = "test", hosts = { hv01 = { simulated = { file = %[1]q } }, hv02 = { simulated = { file = %[1]q } } } }
+  input = { generation = %[2]d, owner = "test", hosts = { hv01 = { simulated = { file = %[1]q } }, hv02 = { simulated = { file = %[1]q } `+
+					`} } }
 }
 provider "gpu" {
   %[3]s

@@ -74,7 +74,8 @@ func TestQueryGeneratesWhatAdoptsTheFleet(t *testing.T) {
 	before := r.Snapshot()
 	c.Write(r.Block())
 	rig.Write(t, filepath.Join(c.Dir, "all.tfquery.hcl"), listed)
-	rig.WantSaid(t, c.Ok("query", "-generate-config-out=adopted.tf"), "gpu_vm_assignment.all", "Some VM assignments are left out", `it is claimed by owner "other"`)
+	rig.WantSaid(t, c.Ok("query", "-generate-config-out=adopted.tf"), "gpu_vm_assignment.all", "Some VM assignments are left out",
+		`it is claimed by owner "other"`)
 	rig.WantSaid(t, c.Ok("plan"), "Plan: 9 to import, 0 to add, 9 to change, 0 to destroy")
 	c.Apply()
 	c.WantNoChanges()
@@ -137,14 +138,17 @@ func TestListsAreNarrowed(t *testing.T) {
 			"id": knownvalue.NotNull(), "host": knownvalue.StringExact("hgx01"), "kind": knownvalue.StringExact("mig"), "gpu_ids": ids(1, 2),
 		})),
 		step(config, `cluster = "azl"`, length(config, 2)),
-		step(config, "host = \"hv01\"\n    kind = \"mig\"", querycheck.ExpectNoIdentity(config+".x", map[string]knownvalue.Check{"host": knownvalue.StringExact("hv01")})),
-		step(vm, "cluster = \"azl\"\n    kind = \"pool\"", length(vm, 1), querycheck.ExpectIdentity(vm+".x", map[string]knownvalue.Check{"vm_id": knownvalue.StringExact(rig.VMID(3))})),
+		step(config, "host = \"hv01\"\n    kind = \"mig\"",
+			querycheck.ExpectNoIdentity(config+".x", map[string]knownvalue.Check{"host": knownvalue.StringExact("hv01")})),
+		step(vm, "cluster = \"azl\"\n    kind = \"pool\"", length(vm, 1),
+			querycheck.ExpectIdentity(vm+".x", map[string]knownvalue.Check{"vm_id": knownvalue.StringExact(rig.VMID(3))})),
 		step("gpu_pool", `host = "hv02"`, length("gpu_pool", 1)),
 	} {
 		steps = append(steps, s...)
 	}
 	resource.UnitTest(t, resource.TestCase{
-		TerraformVersionChecks: []tfversion.TerraformVersionCheck{tfversion.SkipBelow(tfversion.Version1_14_0)}, ProtoV6ProviderFactories: r.Factories(), Steps: steps,
+		TerraformVersionChecks:   []tfversion.TerraformVersionCheck{tfversion.SkipBelow(tfversion.Version1_14_0)},
+		ProtoV6ProviderFactories: r.Factories(), Steps: steps,
 	})
 	r.Silent(true, "kvm01")
 	c.Write(r.Block())

@@ -47,44 +47,61 @@ func (p *gpuProvider) recordedHosts(file string, maxAge types.String, at path.Pa
 	return out
 }
 
+// ages are the ages of a recording's hosts.
+type ages struct {
+	oldest  gpu.Recording
+	host    string   // of the oldest; "" where no time is recorded
+	untimed []string // hosts of which no time is recorded
+	refused []string // what is too old, in words
+}
+
+// agesOf compares the ages of hosts with what a configuration allows; 0 for any age.
+func (p *gpuProvider) agesOf(s gpu.Snapshot, edits []string, most time.Duration) ages {
+	var out ages
+	now := p.now()
+	for _, h := range s.Hosts {
+		recording, timed := s.Recorded[h.Name]
+		age := now.Sub(recording.At)
+		switch {
+		case slices.Contains(edits, h.Name):
+			out.untimed = append(out.untimed, h.Name+" (edited after it was recorded)")
+			continue
+		case !timed:
+			out.untimed = append(out.untimed, h.Name)
+			continue
+		case most > 0 && (age > most || -age > clockSkew):
+			out.refused = append(out.refused, fmt.Sprintf("%s was recorded on %s, %s", h.Name, recording.At.Format(time.RFC3339), ago(age)))
+		}
+		if out.host == "" || recording.At.Before(out.oldest.At) {
+			out.oldest, out.host = recording, h.Name
+		}
+	}
+	if most > 0 && len(out.untimed) > 0 {
+		out.refused = append(out.refused, "no time is recorded of "+words.Join(out.untimed))
+	}
+	return out
+}
+
 // tellAge says how old the recording is, or why it may not be planned on.
 func (p *gpuProvider) tellAge(file string, s gpu.Snapshot, edits []string, maxAge types.String, at path.Path, diags *diag.Diagnostics) {
-	now := p.now()
 	most, _ := time.ParseDuration(maxAge.ValueString()) // it is valid, or none
-	var oldest gpu.Recording
-	var from string
-	var untimed, refused []string
-	for _, h := range s.Hosts {
-		r, timed := s.Recorded[h.Name]
-		edited := slices.Contains(edits, h.Name)
-		switch {
-		case edited:
-			untimed = append(untimed, h.Name+" (edited after it was recorded)")
-		case !timed:
-			untimed = append(untimed, h.Name)
-		case most > 0 && (now.Sub(r.At) > most || r.At.Sub(now) > clockSkew):
-			refused = append(refused, fmt.Sprintf("%s was recorded on %s, %s", h.Name, r.At.Format(time.RFC3339), ago(now.Sub(r.At))))
-		}
-		if timed && !edited && (from == "" || r.At.Before(oldest.At)) {
-			oldest, from = r, h.Name
-		}
-	}
-	if most > 0 && len(untimed) > 0 {
-		refused = append(refused, "no time is recorded of "+words.Join(untimed))
-	}
-	if len(refused) > 0 {
+	of := p.agesOf(s, edits, most)
+	if len(of.refused) > 0 {
 		diags.AddAttributeError(at, "Recorded inventory is too old", fmt.Sprintf(
-			"File: %s\nFound: %s.\nWanted: Recordings of the last %s (max_snapshot_age).\nFix: Record the hosts again, as with `gpu-agent record`.", file, words.Capital(strings.Join(refused, "; ")), maxAge.ValueString()))
+			"File: %s\nFound: %s.\nWanted: Recordings of the last %s (max_snapshot_age).\nFix: Record the hosts again, as with `gpu-agent record`.",
+			file, words.Capital(strings.Join(of.refused, "; ")), maxAge.ValueString()))
 		return
 	}
 	var found []string
-	if from != "" {
-		found = append(found, fmt.Sprintf("the oldest recording, of %s, was made on %s, %s", from, oldest.At.Format(time.RFC3339), ago(now.Sub(oldest.At))))
+	if of.host != "" {
+		found = append(found, fmt.Sprintf("the oldest recording, of %s, was made on %s, %s",
+			of.host, of.oldest.At.Format(time.RFC3339), ago(p.now().Sub(of.oldest.At))))
 	}
-	if len(untimed) > 0 {
-		found = append(found, "no time is recorded of "+words.Join(untimed))
+	if len(of.untimed) > 0 {
+		found = append(found, "no time is recorded of "+words.Join(of.untimed))
 	}
-	diags.AddAttributeWarning(at, "Planned on a recording", fmt.Sprintf("File: %s\nFound: %s.\nThe hosts may have changed since; an apply asks them.", file, words.Capital(strings.Join(found, "; "))))
+	diags.AddAttributeWarning(at, "Planned on a recording", fmt.Sprintf(
+		"File: %s\nFound: %s.\nThe hosts may have changed since; an apply asks them.", file, words.Capital(strings.Join(found, "; "))))
 }
 
 // ago is an age as people say it.

@@ -41,14 +41,27 @@ func TestAgeOfARecording(t *testing.T) {
 		says       []string
 		saysNot    string
 	}{
-		"any age":       {file: both, says: []string{"The oldest recording, of hv02, was made on ", "3 hours ago"}, saysNot: "No time is recorded"},
-		"young enough":  {file: both, most: "4h", says: []string{"3 hours ago"}},
-		"one too old":   {file: both, most: "2h", refused: true, says: []string{"Hv02 was recorded on ", "3 hours ago", "Recordings of the last 2h", "gpu-agent record"}, saysNot: "hv01 was"},
-		"edited":        {file: strings.Replace(both, `"running"`, `"off"`, 1), says: []string{"(edited after it was recorded)", "3 hours ago"}},
-		"edited, aged":  {file: strings.Replace(both, `"running"`, `"off"`, 1), most: "4h", refused: true, says: []string{"No time is recorded of hv01 (edited after it was recorded)"}},
-		"no time":       {file: recorded(nil), says: []string{"No time is recorded of hv01 and hv02"}},
-		"no time, aged": {file: recorded(map[string]time.Duration{"hv01": 0}), most: "4h", refused: true, says: []string{"No time is recorded of hv02"}},
-		"in the future": {file: recorded(map[string]time.Duration{"hv01": 0, "hv02": -time.Hour}), most: "4h", refused: true, says: []string{"in the future by this machine's clock"}},
+		"any age": {
+			file: both, says: []string{"The oldest recording, of hv02, was made on ", "3 hours ago"}, saysNot: "No time is recorded",
+		},
+		"young enough": {file: both, most: "4h", says: []string{"3 hours ago"}},
+		"one too old": {
+			file: both, most: "2h", refused: true,
+			says: []string{"Hv02 was recorded on ", "3 hours ago", "Recordings of the last 2h", "gpu-agent record"}, saysNot: "hv01 was",
+		},
+		"edited": {file: strings.Replace(both, `"running"`, `"off"`, 1), says: []string{"(edited after it was recorded)", "3 hours ago"}},
+		"edited, aged": {
+			file: strings.Replace(both, `"running"`, `"off"`, 1), most: "4h", refused: true,
+			says: []string{"No time is recorded of hv01 (edited after it was recorded)"},
+		},
+		"no time": {file: recorded(nil), says: []string{"No time is recorded of hv01 and hv02"}},
+		"no time, aged": {
+			file: recorded(map[string]time.Duration{"hv01": 0}), most: "4h", refused: true, says: []string{"No time is recorded of hv02"},
+		},
+		"in the future": {
+			file: recorded(map[string]time.Duration{"hv01": 0, "hv02": -time.Hour}), most: "4h", refused: true,
+			says: []string{"in the future by this machine's clock"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -78,7 +91,8 @@ func TestAgeOfARecording(t *testing.T) {
 			}
 		})
 	}
-	cli := rig.NewCLI(t, "provider \"gpu\" {\n  owner = \"test\"\n  inventory_snapshot = \"x\"\n  max_snapshot_age = \"a day\"\n}\n"+rig.Config4)
+	cli := rig.NewCLI(t, "provider \"gpu\" {\n  owner = \"test\"\n  inventory_snapshot = \"x\"\n  max_snapshot_age = \"a day\"\n}\n"+
+		rig.Config4)
 	if out := cli.Fails("plan"); !strings.Contains(out, "Invalid duration") {
 		t.Errorf("an age that is none:\n%s", out)
 	}

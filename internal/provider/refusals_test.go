@@ -70,7 +70,11 @@ func refused(t *testing.T) []string {
 		return change.Change{Subject: `gpu_partition_config "vdi"`, Token: "t", Want: gpu.Want{Config: c}}
 	}
 	pool := func(host string, gpus ...string) change.Change {
-		return change.Change{Subject: `gpu_pool "render"`, Token: "t", Want: gpu.Want{Pool: &gpu.PoolConfig{ID: host + "/render", Name: "render", Members: map[string][]string{host: gpus}}}}
+		return change.Change{
+			Subject: `gpu_pool "render"`, Token: "t", Want: gpu.Want{
+				Pool: &gpu.PoolConfig{ID: host + "/render", Name: "render", Members: map[string][]string{host: gpus}},
+			},
+		}
 	}
 	gives := func(vm string, a gpu.Assignment) change.Change {
 		a.VM, a.VMName, a.Host = vm, vm, "hv01"
@@ -83,7 +87,9 @@ func refused(t *testing.T) []string {
 	somebody := gpu.Process{PID: 4711, Name: "python", Holder: "container 3f2a"}
 	a, b := rig.MIGGPU(0), rig.MIGGPU(1)
 	const gone = "GPU-00000000-0000-4000-8000-00000000dead"
-	partition := gpu.Assignment{Kind: gpu.AssignPartition, Partition: &gpu.PartitionWant{}, Power: gpu.Power{AllowShutdown: true, NextOff: true}}
+	partition := gpu.Assignment{
+		Kind: gpu.AssignPartition, Partition: &gpu.PartitionWant{}, Power: gpu.Power{AllowShutdown: true, NextOff: true},
+	}
 	daemon := func(h *gpu.Host, d gpu.MPSDaemon) {
 		d.PID, d.Devices = 100, []gpu.SharedDevice{{GPU: a}}
 		h.MPS.Daemons = []gpu.MPSDaemon{d}
@@ -95,7 +101,9 @@ func refused(t *testing.T) []string {
 		return change.Change{Subject: `gpu_share "job"`, Token: "job", Want: gpu.Want{Share: share}}
 	}
 	mps := func(h *gpu.Host) {
-		h.Claims = append(h.Claims, gpu.Claim{Kind: gpu.ClaimConfig, ID: "vdi", Token: "t", GPUs: []string{a}, Want: wants(config(*h, gpu.KindMPS, a)).Want})
+		h.Claims = append(h.Claims, gpu.Claim{
+			Kind: gpu.ClaimConfig, ID: "vdi", Token: "t", GPUs: []string{a}, Want: wants(config(*h, gpu.KindMPS, a)).Want,
+		})
 	}
 	underShare := func(h *gpu.Host) {
 		mps(h)
@@ -130,7 +138,10 @@ func refused(t *testing.T) []string {
 		{hyperv(node(gpu.NodeDown, gpu.NodeUp)), drains(&gpu.Host{Name: "hv01"}, true)},
 		{hyperv(node(gpu.NodeUp, gpu.NodeUp)), drains(&gpu.Host{Name: "hv01"}, true)},
 		{hyperv(node(gpu.NodeUp, gpu.NodeDown)), drains(&gpu.Host{Name: "hv01"}, true)},
-		{linux(func(h *gpu.Host) { does(change.ActRestart, h, config(*h, gpu.KindTimeSlicing, a)) }), does(change.ActRestart, &gpu.Host{Name: "hgx01"}, config(linux(nil), gpu.KindTimeSlicing, a))},
+		{
+			linux(func(h *gpu.Host) { does(change.ActRestart, h, config(*h, gpu.KindTimeSlicing, a)) }),
+			does(change.ActRestart, &gpu.Host{Name: "hgx01"}, config(linux(nil), gpu.KindTimeSlicing, a)),
+		},
 		{hyperv(nil), gives("avd-02", gpu.Assignment{Kind: gpu.AssignDevice, Device: &gpu.DeviceWant{Host: "hv02", GPUIDs: []string{rig.GPU0}}})},
 		{hyperv(func(h *gpu.Host) {
 			of(*h, rig.GPU0).Dismounted = true
@@ -147,9 +158,19 @@ func refused(t *testing.T) []string {
 		{linux(func(h *gpu.Host) { h.ForeignSpecs = []string{"job"} }), shared(&gpu.Host{}, "")},
 		{linux(underShare), ends(wants(config(linux(nil), gpu.KindMPS, a)))},
 		{linux(underShare), wants(config(linux(nil), gpu.KindTimeSlicing, a))},
-		{hyperv(nil), gives("avd-09", gpu.Assignment{Kind: gpu.AssignPartition, VMID: "00000000-0000-4000-8000-00000000DEAD", Partition: &gpu.PartitionWant{}})},
+		{
+			hyperv(nil),
+			gives("avd-09", gpu.Assignment{
+				Kind: gpu.AssignPartition, VMID: "00000000-0000-4000-8000-00000000DEAD", Partition: &gpu.PartitionWant{},
+			}),
+		},
 		{hyperv(nil), gives("avd-02", gpu.Assignment{Kind: gpu.AssignPool, Pool: &gpu.PoolWant{ID: "hv01/render", Name: "render", Count: 9}})},
-		{hyperv(nil), gives("avd-02", gpu.Assignment{Kind: gpu.AssignPartition, Partition: &gpu.PartitionWant{PinnedGPU: "PCIROOT(0)#PCI(1E00)#PCI(0000)#PCI(0000)"}})},
+		{
+			hyperv(nil),
+			gives("avd-02", gpu.Assignment{
+				Kind: gpu.AssignPartition, Partition: &gpu.PartitionWant{PinnedGPU: "PCIROOT(0)#PCI(1E00)#PCI(0000)#PCI(0000)"},
+			}),
+		},
 		{hyperv(nil), pool("hv01", gone)},
 		{hyperv(nil), wants(config(hyperv(nil), gpu.KindGPUP, gone))},
 		{hyperv(nil), wants(config(hyperv(nil), gpu.KindGPUP, "PCIROOT(0)#PCI(1E00)#PCI(0000)#PCI(0000)"))},
@@ -190,7 +211,9 @@ func refused(t *testing.T) []string {
 		{linux(func(h *gpu.Host) { daemon(h, gpu.MPSDaemon{}) }), wants(config(linux(nil), gpu.KindMPS, a))},
 		{linux(func(h *gpu.Host) {
 			daemon(h, gpu.MPSDaemon{MPSDaemonSpec: gpu.MPSDaemonSpec{Name: "vdi", MultiUser: true}, Clients: []gpu.Process{somebody}})
-			h.Claims = []gpu.Claim{{Kind: gpu.ClaimConfig, ID: "vdi", Token: "t", GPUs: []string{a}, Want: wants(config(linux(nil), gpu.KindMPS, a)).Want}}
+			h.Claims = []gpu.Claim{
+				{Kind: gpu.ClaimConfig, ID: "vdi", Token: "t", GPUs: []string{a}, Want: wants(config(linux(nil), gpu.KindMPS, a)).Want},
+			}
 		}), wants(config(linux(nil), gpu.KindMPS, a, b))},
 	} {
 		_, err := change.Plan(c.host, c.host.Name, c.ch)
@@ -214,7 +237,12 @@ func told(t *testing.T) []string {
 	v := fleet.View{
 		Hosts: map[string]*gpu.Host{"hv01": {
 			Name: "hv01", Unfinished: []string{`gpu_partition_config "vdi"`}, Moving: []string{"avd-01", "avd-02"},
-			Unreadable: []gpu.UnreadableRecord{{ID: "claims.json/3", File: "/var/lib/gpu-agent/claims.json", Record: "record 3 (claim)", Found: `kind: unknown value "mig2"`, Newer: true}},
+			Unreadable: []gpu.UnreadableRecord{
+				{
+					ID: "claims.json/3", File: "/var/lib/gpu-agent/claims.json", Record: "record 3 (claim)", Found: `kind: unknown value "mig2"`,
+					Newer: true,
+				},
+			},
 		}, "gpu01": {Name: "gpu01", Stale: []string{`the CDI specification of share "job": no space left on device`}}},
 		Errors: map[string]error{"hv02": &fleet.NotYetKnownError{Host: "hv02", Reason: "it has no agent yet, which the apply installs"}},
 	}
@@ -234,7 +262,11 @@ func acted(t *testing.T, diags *diag.Diagnostics) {
 	t.Helper()
 	ctx, s := t.Context(), rig.TwoNodes()
 	theirs := s.Hosts[0].VMs[1]
-	s.Hosts[0].Claims = []gpu.Claim{{Kind: gpu.ClaimAssignment, ID: theirs.ID, Token: "t", Owner: "render-farm", Want: gpu.Want{Assignment: &gpu.Assignment{VM: theirs.Name}}}}
+	s.Hosts[0].Claims = []gpu.Claim{
+		{
+			Kind: gpu.ClaimAssignment, ID: theirs.ID, Token: "t", Owner: "render-farm", Want: gpu.Want{Assignment: &gpu.Assignment{VM: theirs.Name}},
+		},
+	}
 	sim, err := others.InMemory(s)
 	if err != nil {
 		t.Fatal(err)
@@ -263,7 +295,10 @@ func acted(t *testing.T, diags *diag.Diagnostics) {
 	act.Schema(ctx, action.SchemaRequest{}, &schema)
 	for _, vm := range []string{s.Hosts[0].VMs[0].Name, theirs.Name, "avd-77"} {
 		text := func(v string) tftypes.Value { return tftypes.NewValue(tftypes.String, v) }
-		config := tfsdk.Config{Schema: schema.Schema, Raw: tftypes.NewValue(schema.Schema.Type().TerraformType(ctx), map[string]tftypes.Value{"vm": text(vm), "state": text("off")})}
+		config := tfsdk.Config{
+			Schema: schema.Schema, Raw: tftypes.NewValue(schema.Schema.Type().TerraformType(ctx),
+				map[string]tftypes.Value{"vm": text(vm), "state": text("off")}),
+		}
 		var plan action.ModifyPlanResponse
 		act.ModifyPlan(ctx, action.ModifyPlanRequest{Config: config}, &plan)
 		diags.Append(plan.Diagnostics...)

@@ -38,7 +38,8 @@ func takingOverFromAnotherWorkspaceIsSaid(t *testing.T) {
 	before := r.Snapshot()
 	rig.WantSaid(t, second.Ok("plan"), `Warning: Partition config "vdi" is taken over`, `owner = "vdi-${terraform.workspace}"`)
 	rig.WantSaid(t, second.Ok("plan"), "Warning: VM avd-01 (id "+rig.VMID(1)+") is taken over")
-	rig.WantSaid(t, second.Ok("plan"), "Warning: VM avd-02 (id "+rig.VMID(2)+") is taken over", "On hv01 a resource of owner \"test\" manages it")
+	rig.WantSaid(t, second.Ok("plan"), "Warning: VM avd-02 (id "+rig.VMID(2)+") is taken over",
+		"On hv01 a resource of owner \"test\" manages it")
 	r.WantUnchanged(before)
 	second.Apply()
 	out := first.Ok("plan")
@@ -47,7 +48,8 @@ func takingOverFromAnotherWorkspaceIsSaid(t *testing.T) {
 	wantNotSaid(t, out, "no resource of this run has") // it has them, and lost them
 	second.Destroy("-target=gpu_vm_assignment.avd-01", "-target=gpu_vm_assignment.avd-02")
 	first.Write(r.Block() + strings.Replace(desktops("avd-01", "avd-02"), "partition_count = 4", "partition_count = 8", 1))
-	if out, code := first.Run("plan"); code == 0 || !strings.Contains(rig.Sentence(out), `Error: Another resource manages partition config "vdi"`) {
+	if out, code := first.Run("plan"); code == 0 ||
+		!strings.Contains(rig.Sentence(out), `Error: Another resource manages partition config "vdi"`) {
 		t.Errorf("what another state has is changed:\n%s", out)
 	}
 }
@@ -100,7 +102,8 @@ func claimsThatNothingHasAreNamed(t *testing.T) {
 		t.Errorf("said more than once, or of what the run has:\n%s", out)
 	}
 	rig.WantSaid(t, out, "No changes")
-	r.WantClaims([]string{"hv01"}, "partition_config vdi", "vm_assignment "+rig.VMID(1), "vm_assignment "+rig.VMID(2), "vm_assignment "+rig.VMID(3))
+	r.WantClaims([]string{"hv01"}, "partition_config vdi", "vm_assignment "+rig.VMID(1), "vm_assignment "+rig.VMID(2),
+		"vm_assignment "+rig.VMID(3))
 }
 
 // What the nodes of a cluster keep in common each of them shows: it is named once, and forgotten on
@@ -111,7 +114,8 @@ func TestAClaimOfAClusterThatNothingHasIsNamedOnce(t *testing.T) {
 
 func aClaimOfAClusterThatNothingHasIsNamedOnce(t *testing.T) {
 	r := rig.New(t, rig.TwoNodes())
-	keep := r.Block(`on_unreachable = "keep"`) + rig.Config4 + rig.Assign("avd-02", "allow_shutdown = true") + rig.Assign("avd-03", "allow_shutdown = true")
+	keep := r.Block(`on_unreachable = "keep"`) + rig.Config4 + rig.Assign("avd-02", "allow_shutdown = true") +
+		rig.Assign("avd-03", "allow_shutdown = true")
 	c := rig.NewCLI(t, keep+rig.Assign("avd-01", "allow_shutdown = true"))
 	c.Apply()
 	r.Silent(true, rig.Both...)
@@ -143,8 +147,10 @@ func whatAStrayClaimHasIsInTheWay(t *testing.T) {
 	c.Destroy()
 	r.Silent(false, "hv01")
 	c.Write(keep + whole("avd-02", rig.GPU0) + whole("avd-03", rig.GPU1))
-	rig.WantSaid(t, c.Ok("plan"), "Warning: Claims on hv01 that no resource of this run has", "claims forget vm_assignment "+rig.VMID(1)+" --yes",
-		`Warning: The GPU belongs to another VM`, `is assigned to VM "avd-01". No resource of this run lets go of it, so that its apply is refused.`)
+	rig.WantSaid(t, c.Ok("plan"), "Warning: Claims on hv01 that no resource of this run has",
+		"claims forget vm_assignment "+rig.VMID(1)+" --yes",
+		`Warning: The GPU belongs to another VM`,
+		`is assigned to VM "avd-01". No resource of this run lets go of it, so that its apply is refused.`)
 	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "The GPU belongs to another VM")
 	if vm, _ := r.VM("avd-01"); !vm.Runs() || len(vm.Devices) != 1 {
 		t.Errorf("avd-01: %+v", vm)
@@ -172,7 +178,8 @@ func claimsOfVMsThatAreGoneAreDropped(t *testing.T) {
 	c.Write(r.Block() + desktops("avd-02"))
 	c.Apply()                                // the state has let go of it
 	for _, at := range []string{"1", "10"} { // where one VM comes after one config nothing else can come
-		rig.WantSaid(t, c.Ok("plan", "-parallelism="+at), "Warning: Claims on hv01 that no resource of this run has", "VM avd-01 (id "+rig.VMID(1)+"), which no host has any more", "No changes")
+		rig.WantSaid(t, c.Ok("plan", "-parallelism="+at), "Warning: Claims on hv01 that no resource of this run has",
+			"VM avd-01 (id "+rig.VMID(1)+"), which no host has any more", "No changes")
 	}
 	c.Write(r.Block() + desktops("avd-02", "avd-03"))
 	c.Apply()

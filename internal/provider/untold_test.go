@@ -23,12 +23,21 @@ func TestHostsLeftUntoldAreNamed(t *testing.T) {
 		silent          string
 		claims          []string
 	}{
-		"a config's destroy":      {vdi(), rig.ConfigOf(4, rig.Both), "", "gpu_partition_config.vdi", `gpu_partition_config "vdi"`, "hv02", []string{"partition_config vdi"}},
-		"a config without it":     {vdi(), rig.ConfigOf(4, rig.Both), rig.ConfigOf(4, []string{"hv01"}), "", `gpu_partition_config "vdi"`, "hv02", []string{"partition_config vdi"}},
-		"a pool's destroy":        {mps, pool("gpu01", "gpu02"), "", "gpu_pool.ml", `gpu_pool "gpu01/ml"`, "gpu02", []string{"pool ml"}},
-		"a pool without it":       {mps, pool("gpu01", "gpu02"), pool("gpu01"), "", `gpu_pool "gpu01/ml"`, "gpu02", []string{"pool ml"}},
-		"an assignment's destroy": {oneHost(), desktops("avd-01"), "", "gpu_vm_assignment.avd-01", `"avd-01"`, "hv01", []string{"partition_config vdi", "vm_assignment " + rig.VMID(1)}},
-		"a share's destroy":       {mps, share, "", "gpu_share.a", `gpu_share "a"`, "gpu01", []string{"partition_config mps", "share a"}},
+		"a config's destroy": {
+			vdi(), rig.ConfigOf(4, rig.Both), "", "gpu_partition_config.vdi", `gpu_partition_config "vdi"`, "hv02", []string{"partition_config vdi"},
+		},
+		"a config without it": {
+			vdi(), rig.ConfigOf(4, rig.Both), rig.ConfigOf(4, []string{"hv01"}), "", `gpu_partition_config "vdi"`,
+			"hv02",
+			[]string{"partition_config vdi"},
+		},
+		"a pool's destroy":  {mps, pool("gpu01", "gpu02"), "", "gpu_pool.ml", `gpu_pool "gpu01/ml"`, "gpu02", []string{"pool ml"}},
+		"a pool without it": {mps, pool("gpu01", "gpu02"), pool("gpu01"), "", `gpu_pool "gpu01/ml"`, "gpu02", []string{"pool ml"}},
+		"an assignment's destroy": {
+			oneHost(), desktops("avd-01"), "", "gpu_vm_assignment.avd-01", `"avd-01"`, "hv01",
+			[]string{"partition_config vdi", "vm_assignment " + rig.VMID(1)},
+		},
+		"a share's destroy": {mps, share, "", "gpu_share.a", `gpu_share "a"`, "gpu01", []string{"partition_config mps", "share a"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

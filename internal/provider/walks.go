@@ -49,29 +49,39 @@ type question struct {
 	configuration
 }
 
-func (w *walks) ValidateProviderConfig(ctx context.Context, r *tfprotov6.ValidateProviderConfigRequest) (*tfprotov6.ValidateProviderConfigResponse, error) {
+func (w *walks) ValidateProviderConfig(
+	ctx context.Context, r *tfprotov6.ValidateProviderConfigRequest,
+) (*tfprotov6.ValidateProviderConfigResponse, error) {
 	w.validated = true
 	return w.wholeNumbers.ValidateProviderConfig(ctx, r)
 }
 
-func (w *walks) ConfigureProvider(ctx context.Context, r *tfprotov6.ConfigureProviderRequest) (*tfprotov6.ConfigureProviderResponse, error) {
+func (w *walks) ConfigureProvider(
+	ctx context.Context, r *tfprotov6.ConfigureProviderRequest,
+) (*tfprotov6.ConfigureProviderResponse, error) {
 	if !w.validated {
 		w.config, w.asked = r, map[string]bool{}
 	}
 	return w.wholeNumbers.ConfigureProvider(ctx, r)
 }
 
-func (w *walks) ValidateResourceConfig(ctx context.Context, r *tfprotov6.ValidateResourceConfigRequest) (*tfprotov6.ValidateResourceConfigResponse, error) {
+func (w *walks) ValidateResourceConfig(
+	ctx context.Context, r *tfprotov6.ValidateResourceConfigRequest,
+) (*tfprotov6.ValidateResourceConfigResponse, error) {
 	defer w.stay(configuration{"resource " + r.TypeName, r.Config})()
 	return w.wholeNumbers.ValidateResourceConfig(ctx, r)
 }
 
-func (w *walks) ValidateDataResourceConfig(ctx context.Context, r *tfprotov6.ValidateDataResourceConfigRequest) (*tfprotov6.ValidateDataResourceConfigResponse, error) {
+func (w *walks) ValidateDataResourceConfig(
+	ctx context.Context, r *tfprotov6.ValidateDataResourceConfigRequest,
+) (*tfprotov6.ValidateDataResourceConfigResponse, error) {
 	defer w.stay(configuration{"data " + r.TypeName, r.Config})()
 	return w.wholeNumbers.ValidateDataResourceConfig(ctx, r)
 }
 
-func (w *walks) UpgradeResourceState(ctx context.Context, r *tfprotov6.UpgradeResourceStateRequest) (*tfprotov6.UpgradeResourceStateResponse, error) {
+func (w *walks) UpgradeResourceState(
+	ctx context.Context, r *tfprotov6.UpgradeResourceStateRequest,
+) (*tfprotov6.UpgradeResourceStateResponse, error) {
 	defer w.stay()()
 	return w.wholeNumbers.UpgradeResourceState(ctx, r)
 }
@@ -91,7 +101,8 @@ func (w *walks) ReadResource(ctx context.Context, r *tfprotov6.ReadResourceReque
 	q := question{object: stored("read", r.TypeName, r.CurrentState, r.Private)}
 	q.applying = r.ClientCapabilities != nil && r.ClientCapabilities.DeferralAllowed
 	resp, err := answer(ctx, w, q, w.wholeNumbers.ReadResource, r)
-	if was := stored("plan", r.TypeName, r.CurrentState, r.Private); err == nil && w.config != nil && was != stored("plan", r.TypeName, resp.NewState, resp.Private) {
+	if was := stored("plan", r.TypeName, r.CurrentState, r.Private); err == nil && w.config != nil &&
+		was != stored("plan", r.TypeName, resp.NewState, resp.Private) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.asked[was] = true // this walk plans what was read
@@ -99,17 +110,26 @@ func (w *walks) ReadResource(ctx context.Context, r *tfprotov6.ReadResourceReque
 	return resp, err
 }
 
-func (w *walks) ImportResourceState(ctx context.Context, r *tfprotov6.ImportResourceStateRequest) (*tfprotov6.ImportResourceStateResponse, error) {
+func (w *walks) ImportResourceState(
+	ctx context.Context, r *tfprotov6.ImportResourceStateRequest,
+) (*tfprotov6.ImportResourceStateResponse, error) {
 	return answer(ctx, w, question{}, w.wholeNumbers.ImportResourceState, r)
 }
 
-func (w *walks) PlanResourceChange(ctx context.Context, r *tfprotov6.PlanResourceChangeRequest) (*tfprotov6.PlanResourceChangeResponse, error) {
-	q := question{object: stored("plan", r.TypeName, r.PriorState, r.PriorPrivate), configuration: configuration{"resource " + r.TypeName, r.Config}}
+func (w *walks) PlanResourceChange(
+	ctx context.Context, r *tfprotov6.PlanResourceChangeRequest,
+) (*tfprotov6.PlanResourceChangeResponse, error) {
+	q := question{object: stored("plan", r.TypeName, r.PriorState, r.PriorPrivate), configuration: configuration{
+		"resource " + r.TypeName,
+		r.Config,
+	}}
 	q.applying = r.ClientCapabilities != nil && r.ClientCapabilities.DeferralAllowed
 	return answer(ctx, w, q, w.wholeNumbers.PlanResourceChange, r)
 }
 
-func (w *walks) ApplyResourceChange(ctx context.Context, r *tfprotov6.ApplyResourceChangeRequest) (*tfprotov6.ApplyResourceChangeResponse, error) {
+func (w *walks) ApplyResourceChange(
+	ctx context.Context, r *tfprotov6.ApplyResourceChangeRequest,
+) (*tfprotov6.ApplyResourceChangeResponse, error) {
 	return answer(ctx, w, question{applying: true}, w.wholeNumbers.ApplyResourceChange, r)
 }
 

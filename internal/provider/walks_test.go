@@ -24,11 +24,15 @@ type shared struct {
 	configure func(context.Context, *tfprotov6.ConfigureProviderRequest) (*tfprotov6.ConfigureProviderResponse, error)
 }
 
-func (s *shared) ValidateProviderConfig(context.Context, *tfprotov6.ValidateProviderConfigRequest) (*tfprotov6.ValidateProviderConfigResponse, error) {
+func (s *shared) ValidateProviderConfig(context.Context,
+	*tfprotov6.ValidateProviderConfigRequest,
+) (*tfprotov6.ValidateProviderConfigResponse, error) {
 	return &tfprotov6.ValidateProviderConfigResponse{}, nil
 }
 
-func (s *shared) ConfigureProvider(ctx context.Context, r *tfprotov6.ConfigureProviderRequest) (*tfprotov6.ConfigureProviderResponse, error) {
+func (s *shared) ConfigureProvider(ctx context.Context, r *tfprotov6.ConfigureProviderRequest) (*tfprotov6.ConfigureProviderResponse,
+	error,
+) {
 	return s.configure(ctx, r)
 }
 
@@ -67,7 +71,10 @@ resource "gpu_partition_config" "all" {
 	}
 	for name, runs := range map[string][]run{
 		"plans of other configs": {
-			{"plan", layouts(`a = "hv01/4"`)}, {"plan", layouts(`b = "hv01/4"`)}, {"plan", layouts(`a = "hv02/2"`)}, {"plan", layouts(`c = "hv02/4"`)},
+			{"plan", layouts(`a = "hv01/4"`)},
+			{"plan", layouts(`b = "hv01/4"`)},
+			{"plan", layouts(`a = "hv02/2"`)},
+			{"plan", layouts(`c = "hv02/4"`)},
 		},
 		"plans of other desktops": {
 			{"plan", desktops(2, "avd-01", "avd-02")},

@@ -32,7 +32,7 @@ const most = 8
 func TestToyAttributes(t *testing.T) {
 	t.Parallel()
 	field := "	Note string `json:\"note,omitempty\"`\n"
-	attribute := "			\"note\": optional.Text(\"A note.\"),\n"
+	attribute := "			\"note\": tfschema.OptionalText(\"A note.\"),\n"
 	model := "	Note types.String `tfsdk:\"note\"`\n"
 	y := toy{
 		edits: map[string][]edit{
@@ -100,7 +100,7 @@ func TestAToyKind(t *testing.T) {
 			"internal/gpu/wanted.go": {
 				{"	KindTimeSlicing Kind = \"time_slicing\"\n", "	KindTimeSlicing Kind = \"time_slicing\"\n	KindHalves Kind = \"halves\"\n"},
 				{"KindMPS, KindTimeSlicing} }", "KindMPS, KindTimeSlicing, KindHalves} }"},
-				{"	case KindGPUP:\n", "	case KindGPUP, KindHalves:\n"},
+				{"map[Kind]kindFields{\n", "map[Kind]kindFields{\n	KindHalves: {optional: []string{\"partition_count\"}},\n"},
 			},
 			"internal/gpu/layout.go":  {{"	case KindGPUP:\n", "	case KindGPUP, KindHalves:\n"}},
 			"internal/change/kind.go": {{"	gpu.KindGPUP: kindGPUP,", "	gpu.KindHalves: kindHalves, gpu.KindGPUP: kindGPUP,"}},

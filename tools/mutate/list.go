@@ -145,12 +145,12 @@ func list() []mutation {
 
 		// What is not known yet.
 		{in: provider + "/object", function: "Decode", from: `o.IsNull() || o.IsUnknown()`, to: `o.IsNull()`},
-		{in: provider + "/partitionconfig", function: "Resource.plan", from: `plan.ID.IsUnknown() ||`, to: `false ||`},
+		{in: provider + "/partitionconfig", function: "Resource.declare", from: `plan.ID.IsUnknown() ||`, to: `false ||`},
 		{in: provider + "/partitionconfig", function: "of", from: `c.Plan.GPUs.IsUnknown()`, to: `false`},
-		{in: provider + "/pool", function: "Resource.plan", from: `plan.ID.IsUnknown() ||`, to: `false ||`},
+		{in: provider + "/pool", function: "Resource.declare", from: `plan.ID.IsUnknown() ||`, to: `false ||`},
 		{in: provider + "/pool", function: "of", from: `c.Plan.GPUs.IsUnknown()`, to: `false`},
-		{in: provider + "/vmassignment", function: "Resource.plan", from: `state != nil && plan.VM.IsUnknown()`, to: `false`},
-		{in: provider + "/vmassignment", function: "Resource.plan", from: `!known || r.Fleet.Unknown()`, to: `!known`},
+		{in: provider + "/vmassignment", function: "Resource.compute", from: `state != nil && plan.VM.IsUnknown()`, to: `false`},
+		{in: provider + "/lifecycle", function: "plan", from: `!p.Known || s.Fleet.Unknown()`, to: `!p.Known`},
 		{in: provider + "/share", function: "model.replaces", from: `case m.Count.IsUnknown():`, to: `case false:`},
 		{in: provider + "/share", function: "model.keepPlanned", from: `!planned.Devices.IsUnknown()`, to: `true`},
 		{in: provider, function: "gpuProvider.Configure", from: `m.Hosts.IsUnknown()`, to: `false`},

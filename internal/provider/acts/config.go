@@ -25,8 +25,9 @@ const (
 func NewDrain() action.Action {
 	return onHost(act{
 		name: "gpu_host_drain", doing: "drain or resume the host", instead: "gpu-agent host",
-		text: "Takes a cluster node out of service for maintenance, or back into it. Its running VMs move to other nodes by live migration, as in a rollout with `drain`, and are never stopped; " +
-			"a node whose VMs cannot all move is refused. The node must have a GPU-P `gpu_partition_config` of this state's `owner` with `rollout = { drain = true }`. " +
+		text: "Takes a cluster node out of service for maintenance, or back into it. Its running VMs move to other nodes by live migration, " +
+			"as in a rollout with `drain`, and are never stopped; a node whose VMs cannot all move is refused. " +
+			"The node must have a GPU-P `gpu_partition_config` of this state's `owner` with `rollout = { drain = true }`. " +
 			"Until the node is `up` again, its GPUs are left as they are.",
 		arg: "state", about: "`drained` or `up`.", check: []validator.String{stringvalidator.OneOf(drained, up)},
 	})
@@ -36,7 +37,8 @@ func NewDrain() action.Action {
 func NewRestart() action.Action {
 	return onHost(act{
 		name: "gpu_mps_restart", doing: "restart the MPS daemons", instead: "gpu-agent mps",
-		text: "Starts the MPS daemons of a `gpu_partition_config` on one host again, also those that do not run. This terminates their clients, so the config must allow it with `max_disruption = \"process_restart\"` while there are any. " +
+		text: "Starts the MPS daemons of a `gpu_partition_config` on one host again, also those that do not run. " +
+			"This terminates their clients, so the config must allow it with `max_disruption = \"process_restart\"` while there are any. " +
 			"Shares stay as they are; containers that use one must be started again.",
 		arg: "config", about: "The `id` of the config.", check: []validator.String{stringvalidator.LengthAtLeast(1)},
 	})
@@ -53,7 +55,8 @@ func findConfig(ctx context.Context, a *act, host, arg string, diags *diag.Diagn
 	v := a.fleet.Look(ctx, []string{host})
 	h := v.Hosts[host]
 	if h == nil {
-		diags.AddAttributeError(path.Root("host"), "The host cannot be asked", fmt.Sprintf("%s of host %q\n\nFound: %v.\nFix: Name a host of the provider that answers.", a.name, host, words.Capital(v.Errors[host].Error())))
+		diags.AddAttributeError(path.Root("host"), "The host cannot be asked", fmt.Sprintf("%s of host %q\n\nFound: %v.\n"+
+			"Fix: Name a host of the provider that answers.", a.name, host, words.Capital(v.Errors[host].Error())))
 		return f, false
 	}
 	does, id := change.ActRestart, arg
@@ -65,7 +68,8 @@ func findConfig(ctx context.Context, a *act, host, arg string, diags *diag.Diagn
 	}
 	f.view, f.missing = a.fleet.Look(ctx, a.fleet.Peers(v, []string{host})), func() {
 		diags.AddAttributeError(path.Root("host"), "The host has no such partition config", fmt.Sprintf(
-			"%s of host %q\n\nFound: The host has no record of such a gpu_partition_config of owner %q, which says what may be done there.\nFix: Apply the config first.", a.name, host, a.fleet.Owner()))
+			"%s of host %q\n\nFound: The host has no record of such a gpu_partition_config of owner %q, which says what may be done there.\n"+
+				"Fix: Apply the config first.", a.name, host, a.fleet.Owner()))
 	}
 	return f, true
 }

@@ -17,13 +17,12 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/computed"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/layout"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/lifecycle"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/optional"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
@@ -123,14 +122,20 @@ type violationModel struct {
 // Schema implements datasource.DataSource.
 func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp *datasource.SchemaResponse) {
 	resp.Schema = schema.Schema{
-		MarkdownDescription: "What a layout, and the assignments of VMs to it, would do to the hosts and to what runs there, without doing it. The values are known in the plan, " +
-			"for preconditions, `check` blocks and policy engines.",
+		MarkdownDescription: "What a layout, and the assignments of VMs to it, would do to the hosts and to what runs there, without doing it. " +
+			"The values are known in the plan, for preconditions, `check` blocks and policy engines.",
 		Attributes: map[string]schema.Attribute{
-			"hosts":    optional.SetOf(types.StringType, "Hosts, as the provider names them. One of `hosts` and `cluster` is required.", scope.HostValidators()...),
-			"cluster":  optional.Text("A failover cluster: all of the provider's hosts that are its nodes.", stringvalidator.LengthAtLeast(1)),
-			"selector": optional.Object("Narrows the GPUs, as in `gpu_partition_config`.", scope.SelectorAttributes()),
-			"gpu_p": optional.Object("The wanted GPU-P layout. One of `gpu_p`, `mig`, `vgpu`, `mps` and `time_slicing` is required.", optional.Attributes{
-				"partition_count": schema.Int64Attribute{MarkdownDescription: "Partitions per GPU.", Required: true, Validators: []validator.Int64{int64validator.AtLeast(1)}},
+			"hosts": tfschema.OptionalSetOf(types.StringType, "Hosts, as the provider names them. One of `hosts` and `cluster` is required.",
+				scope.HostValidators()...),
+			"cluster": tfschema.OptionalText("A failover cluster: all of the provider's hosts that are its nodes.",
+				stringvalidator.LengthAtLeast(1)),
+			"selector": tfschema.OptionalObject("Narrows the GPUs, as in `gpu_partition_config`.", scope.SelectorAttributes()),
+			"gpu_p": tfschema.OptionalObject("The wanted GPU-P layout. One of `gpu_p`, `mig`, `vgpu`, `mps` and "+
+				"`time_slicing` is required.", tfschema.Attributes{
+				"partition_count": schema.Int64Attribute{
+					MarkdownDescription: "Partitions per GPU.", Required: true,
+					Validators: []validator.Int64{int64validator.AtLeast(1)},
+				},
 			}),
 			"mig":          layout.MIG("The wanted MIG layout, as in `gpu_partition_config`."),
 			"vgpu":         layout.VGPU("The wanted layout of vGPUs, as in `gpu_partition_config`."),
@@ -140,41 +145,50 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 			"vms":          effectsAttribute(),
 			"resets_gpus":  resetsAttribute(),
 			"seats":        seatsAttribute(),
-			"disruption":   computed.Text("The class of the whole change: `none`, `process_restart`, `vm_restart` or `gpu_reset`."),
-			"feasible":     computed.Flag("Whether no rule forbids the change, given that `max_disruption` allows its class, and every VM that it stops may be stopped."),
-			"gpus": computed.List("The GPUs whose layout would change.", computed.Attributes{
-				"host": computed.Text("The host."), "gpu_id": computed.Text("The GPU's id."), "model": computed.Text("The model."),
-				"from_partition_count": computed.Number("The count now; null for other kinds."), "to_partition_count": computed.Number("The wanted count; null for other kinds."),
-				"partition_vram_mib": computed.Number("The memory that a partition is expected to have, in MiB; null for other kinds."),
-				"holders":            computed.ListOf(types.StringType, "Running VMs that hold partitions of the GPU, or processes and VMs that keep its modes from being switched, or clients that end with an MPS daemon."),
-				"mig": computed.Object("The change of MIG; null for other kinds.", computed.Attributes{
-					"from_layout":   computed.Text("The layout now, such as `1g.10gb@0+3g.40gb@4`; `none` for MIG mode without instances, `off` without MIG mode."),
-					"to_layout":     computed.Text("The layout that the GPU would get."),
-					"switches_mode": computed.Text("`on` or `off` when MIG mode is switched, else null."),
-					"resets_gpu":    computed.Flag("Whether that resets the GPU."),
+			"disruption":   tfschema.ComputedText("The class of the whole change: `none`, `process_restart`, `vm_restart` or `gpu_reset`."),
+			"feasible": tfschema.ComputedFlag("Whether no rule forbids the change, given that `max_disruption` allows its class, and every VM " +
+				"that it stops may be stopped."),
+			"gpus": tfschema.ComputedList("The GPUs whose layout would change.", tfschema.Attributes{
+				"host": tfschema.ComputedText("The host."), "gpu_id": tfschema.ComputedText("The GPU's id."),
+				"model":                tfschema.ComputedText("The model."),
+				"from_partition_count": tfschema.ComputedNumber("The count now; null for other kinds."),
+				"to_partition_count":   tfschema.ComputedNumber("The wanted count; null for other kinds."),
+				"partition_vram_mib":   tfschema.ComputedNumber("The memory that a partition is expected to have, in MiB; null for other kinds."),
+				"holders": tfschema.ComputedListOf(types.StringType, "Running VMs that hold partitions of the GPU, or processes and VMs "+
+					"that keep its modes from being switched, or clients that end with an MPS daemon."),
+				"mig": tfschema.ComputedObject("The change of MIG; null for other kinds.", tfschema.Attributes{
+					"from_layout": tfschema.ComputedText("The layout now, such as `1g.10gb@0+3g.40gb@4`; `none` for MIG mode without instances, " +
+						"`off` without MIG mode."),
+					"to_layout":     tfschema.ComputedText("The layout that the GPU would get."),
+					"switches_mode": tfschema.ComputedText("`on` or `off` when MIG mode is switched, else null."),
+					"resets_gpu":    tfschema.ComputedFlag("Whether that resets the GPU."),
 					"keeps":         placements("The instances that stay."),
 					"removes":       placements("The instances that go."),
 					"creates":       placements("The instances that come."),
 				}),
-				"vgpu": computed.Object("The change of vGPUs; null for other kinds.", computed.Attributes{
-					"from_layout":            computed.Text("The vGPUs now, such as `vgpu:2xL40S-12Q`; `vgpu:none` without any."),
-					"to_layout":              computed.Text("The vGPUs that the GPU would get."),
-					"switches_functions":     computed.Text("`on` or `off` when the virtual functions are switched, else null."),
-					"switches_heterogeneous": computed.Text("`on` or `off` when the mode of different frame buffer sizes is switched, else null."),
+				"vgpu": tfschema.ComputedObject("The change of vGPUs; null for other kinds.", tfschema.Attributes{
+					"from_layout":            tfschema.ComputedText("The vGPUs now, such as `vgpu:2xL40S-12Q`; `vgpu:none` without any."),
+					"to_layout":              tfschema.ComputedText("The vGPUs that the GPU would get."),
+					"switches_functions":     tfschema.ComputedText("`on` or `off` when the virtual functions are switched, else null."),
+					"switches_heterogeneous": tfschema.ComputedText("`on` or `off` when the mode of different frame buffer sizes is switched, else null."),
 					"keeps":                  places("The vGPUs that stay."),
 					"removes":                places("The vGPUs that go."),
 					"creates":                places("The vGPUs that come."),
 				}),
 				"sharing": sharingAttribute(),
 			}),
-			"stops_vms": computed.List("The running VMs that would be shut down and started again.", computed.Attributes{
-				"host": computed.Text("The VM's owner host."), "vm": computed.Text("The VM's name."), "vm_id": computed.Text("The VM's id."),
-				"allowed": computed.Flag("Whether the VM's own assignment allows its shutdown."),
-				"reason":  computed.Text("Why it does not."),
+			"stops_vms": tfschema.ComputedList("The running VMs that would be shut down and started again.", tfschema.Attributes{
+				"host": tfschema.ComputedText("The VM's owner host."), "vm": tfschema.ComputedText("The VM's name."),
+				"vm_id":   tfschema.ComputedText("The VM's id."),
+				"allowed": tfschema.ComputedFlag("Whether the VM's own assignment allows its shutdown."),
+				"reason":  tfschema.ComputedText("Why it does not."),
 			}),
-			"violations": computed.List("What the rules find, errors first.", computed.Attributes{
-				"rule": computed.Text("The rule's id."), "level": computed.Text("`error` or `warning`."), "host": computed.Text("The host."), "gpu_id": computed.Text("The GPU's id."), "vm": computed.Text("The VM's name."),
-				"found": computed.Text("What was found."), "wanted": computed.Text("What is wanted."), "fix": computed.Text("What to do."),
+			"violations": tfschema.ComputedList("What the rules find, errors first.", tfschema.Attributes{
+				"rule": tfschema.ComputedText("The rule's id."), "level": tfschema.ComputedText("`error` or `warning`."),
+				"host": tfschema.ComputedText("The host."), "gpu_id": tfschema.ComputedText("The GPU's id."),
+				"vm":    tfschema.ComputedText("The VM's name."),
+				"found": tfschema.ComputedText("What was found."), "wanted": tfschema.ComputedText("What is wanted."),
+				"fix": tfschema.ComputedText("What to do."),
 			}),
 		},
 	}
@@ -200,8 +214,9 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	}
 	s, _ := scope.Decode(ctx, m.Hosts, m.Cluster, m.Selector, diags)
 	want := gpu.PartitionConfig{
-		ID: DataSourceType, Scope: s, GPUs: map[string][]string{}, MaxDisruption: gpu.DisruptGPUReset, VGPU: layout.DecodeVGPU(ctx, m.VGPU, diags),
-		MPS: layout.DecodeMPS(m.MPS, diags), TimeSlicing: layout.DecodeTimeSlicing(m.Slicing, diags),
+		ID: DataSourceType, Scope: s, GPUs: map[string][]string{}, MaxDisruption: gpu.DisruptGPUReset,
+		VGPU: layout.DecodeVGPU(ctx, m.VGPU, diags),
+		MPS:  layout.DecodeMPS(m.MPS, diags), TimeSlicing: layout.DecodeTimeSlicing(m.Slicing, diags),
 	}
 	want.Kind = scope.Kind(m.GPUP, m.MIG, m.VGPU, m.MPS, m.Slicing)
 	layout.DecodeMIG(ctx, m.MIG, &want, diags)
@@ -223,7 +238,12 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 			want.GPUs[n] = d.Fleet.SelectForForecast(want.Kind, n, h, s.Selector)
 		}
 	}
-	p := change.Change{Subject: DataSourceType, Want: gpu.Want{Config: &want}}
+	m.forecast(d, v, change.Change{Subject: DataSourceType, Want: gpu.Want{Config: &want}})
+	diags.Append(resp.State.Set(ctx, &m)...)
+}
+
+// forecast fills in what a change does to the hosts of a view.
+func (m *model) forecast(d *DataSource, v fleet.View, p change.Change) {
 	run := d.foresee(v, p, m.Assignments)
 	m.GPUs, m.VMs, m.Violations, m.Effects, m.Resets, m.Seats = []gpuModel{}, []vmModel{}, []violationModel{}, run.vms, run.resets, run.seats
 	for _, f := range d.Fleet.Forecasts(v, p) {
@@ -246,13 +266,13 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 		})
 	}
 	m.Disruption, m.Feasible = types.StringValue(string(run.class)), types.BoolValue(feasible)
-	diags.Append(resp.State.Set(ctx, &m)...)
 }
 
 func describe(host string, g change.GPUEffect) gpuModel {
 	out := gpuModel{Host: host, GPUID: g.GPU, Model: g.Model, Holders: append([]string{}, g.InTheWay...)}
 	if p := g.Partitions; p != nil {
-		out.From, out.To, out.PartitionVRAMMiB, out.Holders = new(int64(p.From)), new(int64(p.To)), new(p.VRAM.MiB()), append([]string{}, p.Holders...)
+		out.From, out.To, out.PartitionVRAMMiB, out.Holders = new(int64(p.From)), new(int64(p.To)), new(p.VRAM.MiB()),
+			append([]string{}, p.Holders...)
 	}
 	if m := g.MIG; m != nil {
 		out.MIG = &migModel{
@@ -286,15 +306,15 @@ func switched(from, to bool) *string {
 }
 
 func places(text string) schema.Attribute {
-	return computed.List(text, computed.Attributes{
-		"type":     computed.Text("The vGPU's type."),
-		"function": computed.Number("The index of its virtual function; null for a vGPU on the GPU itself."),
+	return tfschema.ComputedList(text, tfschema.Attributes{
+		"type":     tfschema.ComputedText("The vGPU's type."),
+		"function": tfschema.ComputedNumber("The index of its virtual function; null for a vGPU on the GPU itself."),
 	})
 }
 
 func placements(text string) schema.Attribute {
-	return computed.List(text, computed.Attributes{
-		"profile": computed.Text(layout.ProfileText),
-		"start":   computed.Number(layout.StartText),
+	return tfschema.ComputedList(text, tfschema.Attributes{
+		"profile": tfschema.ComputedText(layout.ProfileText),
+		"start":   tfschema.ComputedNumber(layout.StartText),
 	})
 }

@@ -27,7 +27,9 @@ func TestForecastOfAMIGLayout(t *testing.T) {
 	const data = "data.gpu_change_forecast.halves"
 	text := knownvalue.StringExact
 	placed := func(profile string, start int64) knownvalue.Check {
-		return knownvalue.ListExact([]knownvalue.Check{knownvalue.ObjectExact(map[string]knownvalue.Check{"profile": text(profile), "start": knownvalue.Int64Exact(start)})})
+		return knownvalue.ListExact([]knownvalue.Check{
+			knownvalue.ObjectExact(map[string]knownvalue.Check{"profile": text(profile), "start": knownvalue.Int64Exact(start)}),
+		})
 	}
 	none := knownvalue.ListSizeExact(0)
 	r.Steps(resource.TestStep{
@@ -57,7 +59,8 @@ resource "terraform_data" "resets" {
 				"from_layout": text("3g.40gb@0+1g.10gb@4"), "to_layout": text("3g.40gb@0+3g.40gb@4"), "switches_mode": knownvalue.Null(),
 				"resets_gpu": knownvalue.Bool(false), "keeps": placed("3g.40gb", 0), "removes": placed("1g.10gb", 4), "creates": placed("3g.40gb", 4),
 			})),
-			statecheck.ExpectKnownValue(data, rig.Jsonpath("gpus", 1, "holders"), knownvalue.ListExact([]knownvalue.Check{text(fmt.Sprintf("process %d (python, container 3f2a)", pid))})),
+			statecheck.ExpectKnownValue(data, rig.Jsonpath("gpus", 1, "holders"),
+				knownvalue.ListExact([]knownvalue.Check{text(fmt.Sprintf("process %d (python, container 3f2a)", pid))})),
 			statecheck.ExpectKnownValue(data, rig.Jsonpath("gpus", 1, "mig", "from_layout"), text("off")),
 			statecheck.ExpectKnownValue(data, rig.Jsonpath("gpus", 1, "mig", "switches_mode"), text("on")),
 			statecheck.ExpectKnownValue(data, rig.Jsonpath("gpus", 1, "mig", "resets_gpu"), knownvalue.Bool(true)),

@@ -23,9 +23,11 @@ func TestForecastOfSharing(t *testing.T) {
 		resource.TestStep{
 			Config: r.Block() + forecast("mps", rig.HalfEach),
 			ConfigStateChecks: []statecheck.StateCheck{
-				statecheck.ExpectKnownValue(data, rig.Jsonpath("feasible"), knownvalue.Bool(true)), statecheck.ExpectKnownValue(data, rig.Jsonpath("disruption"), text("none")),
+				statecheck.ExpectKnownValue(data, rig.Jsonpath("feasible"), knownvalue.Bool(true)),
+				statecheck.ExpectKnownValue(data, rig.Jsonpath("disruption"), text("none")),
 				statecheck.ExpectKnownValue(data, rig.Jsonpath("gpus"), knownvalue.ListSizeExact(2)),
-				statecheck.ExpectKnownValue(data, rig.Jsonpath("gpus", 1, "from_partition_count"), null), statecheck.ExpectKnownValue(data, rig.Jsonpath("gpus", 1, "mig"), null),
+				statecheck.ExpectKnownValue(data, rig.Jsonpath("gpus", 1, "from_partition_count"), null),
+				statecheck.ExpectKnownValue(data, rig.Jsonpath("gpus", 1, "mig"), null),
 				statecheck.ExpectKnownValue(data, rig.Jsonpath("gpus", 1, "sharing"), knownvalue.ObjectExact(map[string]knownvalue.Check{
 					"from_compute_mode": text("default"), "to_compute_mode": text("exclusive_process"), "from_time_slice": null, "to_time_slice": null,
 					"mps_daemons": knownvalue.ListExact([]knownvalue.Check{knownvalue.ObjectExact(map[string]knownvalue.Check{
@@ -38,7 +40,8 @@ func TestForecastOfSharing(t *testing.T) {
 			Config: r.Block() + forecast("time_slicing", rig.FourTurns),
 			ConfigStateChecks: []statecheck.StateCheck{
 				statecheck.ExpectKnownValue(data, rig.Jsonpath("gpus", 0, "sharing"), knownvalue.ObjectExact(map[string]knownvalue.Check{
-					"from_compute_mode": null, "to_compute_mode": null, "from_time_slice": text("default"), "to_time_slice": text("long"), "mps_daemons": none,
+					"from_compute_mode": null, "to_compute_mode": null, "from_time_slice": text("default"), "to_time_slice": text("long"),
+					"mps_daemons": none,
 				})),
 				statecheck.ExpectKnownValue(data, rig.Jsonpath("violations", 0, "rule"), text("time-slicing-no-isolation")),
 			},

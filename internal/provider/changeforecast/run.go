@@ -13,8 +13,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/computed"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/optional"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
 )
 
 // What becomes of a VM.
@@ -53,37 +52,44 @@ type seatsModel struct {
 
 func assignmentsAttribute() schema.SetNestedAttribute {
 	return schema.SetNestedAttribute{
-		MarkdownDescription: "With `gpu_p`: the VMs to which the same run gives a partition, so that the forecast covers the whole run.", Optional: true,
+		MarkdownDescription: "With `gpu_p`: the VMs to which the same run gives a partition, so that the forecast covers the whole run.",
+		Optional:            true,
 		NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-			"vm":             schema.StringAttribute{MarkdownDescription: "The VM's name or id, as in `gpu_vm_assignment`.", Required: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)}},
-			"allow_shutdown": optional.Flag("Whether its assignment allows a shutdown. Default: the provider's `power`."),
+			"vm": schema.StringAttribute{
+				MarkdownDescription: "The VM's name or id, as in `gpu_vm_assignment`.", Required: true,
+				Validators: []validator.String{stringvalidator.LengthAtLeast(1)},
+			},
+			"allow_shutdown": tfschema.OptionalFlag("Whether its assignment allows a shutdown. Default: the provider's `power`."),
 		}},
 	}
 }
 
 func effectsAttribute() schema.Attribute {
-	return computed.List("The running VMs that the layout or an assignment disturbs, by host and name.", computed.Attributes{
-		"host": computed.Text("The VM's owner host."), "vm": computed.Text("The VM's name."), "vm_id": computed.Text("The VM's id."),
-		"effect":  computed.Text("`restarted` (shut down and started again), `left_off` (shut down), or `moved` (by live migration, when its node is drained)."),
-		"why":     computed.Text("What needs the VM off; empty for a VM that is moved."),
-		"allowed": computed.Flag("Whether the VM's own assignment allows its shutdown."),
-		"reason":  computed.Text("Why it does not."),
+	return tfschema.ComputedList("The running VMs that the layout or an assignment disturbs, by host and name.", tfschema.Attributes{
+		"host": tfschema.ComputedText("The VM's owner host."), "vm": tfschema.ComputedText("The VM's name."),
+		"vm_id": tfschema.ComputedText("The VM's id."),
+		"effect": tfschema.ComputedText("`restarted` (shut down and started again), `left_off` (shut down), or `moved` (by live migration, " +
+			"when its node is drained)."),
+		"why":     tfschema.ComputedText("What needs the VM off; empty for a VM that is moved."),
+		"allowed": tfschema.ComputedFlag("Whether the VM's own assignment allows its shutdown."),
+		"reason":  tfschema.ComputedText("Why it does not."),
 	})
 }
 
 func resetsAttribute() schema.Attribute {
-	return computed.List("The GPUs that would be reset.", computed.Attributes{
-		"host":   computed.Text("The host."),
-		"gpu_id": computed.Text("The GPU's id."),
+	return tfschema.ComputedList("The GPUs that would be reset.", tfschema.Attributes{
+		"host":   tfschema.ComputedText("The host."),
+		"gpu_id": tfschema.ComputedText("The GPU's id."),
 	})
 }
 
 func seatsAttribute() schema.Attribute {
-	return computed.List("With `gpu_p`: the partitions of each host after the run, and how many VMs they are for. Empty for other kinds.", computed.Attributes{
-		"host":  computed.Text("The host."),
-		"total": computed.Number("Partitions of the GPUs that the layout covers."),
-		"taken": computed.Number("VMs of the host that have a partition adapter or get one, running or not."),
-		"left":  computed.Number("Partitions left; below zero where not all of these VMs can run at the same time."),
+	return tfschema.ComputedList("With `gpu_p`: the partitions of each host after the run, and how many VMs they are "+
+		"for. Empty for other kinds.", tfschema.Attributes{
+		"host":  tfschema.ComputedText("The host."),
+		"total": tfschema.ComputedNumber("Partitions of the GPUs that the layout covers."),
+		"taken": tfschema.ComputedNumber("VMs of the host that have a partition adapter or get one, running or not."),
+		"left":  tfschema.ComputedNumber("Partitions left; below zero where not all of these VMs can run at the same time."),
 	})
 }
 
@@ -115,7 +121,10 @@ func (d *DataSource) foresee(v fleet.View, layout change.Change, assignments []a
 		if !a.AllowShutdown.IsNull() {
 			power.AllowShutdown = a.AllowShutdown.ValueBool()
 		}
-		assigned := gpu.Assignment{Kind: gpu.AssignPartition, VM: a.VM.ValueString(), VMID: at.VM.ID, VMName: at.VM.Name, Host: at.Host, Power: power, Partition: &gpu.PartitionWant{}}
+		assigned := gpu.Assignment{
+			Kind: gpu.AssignPartition, VM: a.VM.ValueString(), VMID: at.VM.ID, VMName: at.VM.Name, Host: at.Host,
+			Power: power, Partition: &gpu.PartitionWant{},
+		}
 		does := change.Change{Subject: DataSourceType, Want: gpu.Want{Assignment: &assigned}}
 		for i, f := range d.Fleet.Forecasts(v, does) {
 			if len(f.Stops) == 0 && len(f.Refused.Of(change.VMMustBeOff)) > 0 {

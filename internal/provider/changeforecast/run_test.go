@@ -32,7 +32,8 @@ func TestForecastOfAWholeRun(t *testing.T) {
 	before := r.Snapshot()
 	seats := func(host string, total, taken int64) knownvalue.Check {
 		return knownvalue.ObjectExact(map[string]knownvalue.Check{
-			"host": knownvalue.StringExact(host), "total": knownvalue.Int64Exact(total), "taken": knownvalue.Int64Exact(taken), "left": knownvalue.Int64Exact(total - taken),
+			"host": knownvalue.StringExact(host), "total": knownvalue.Int64Exact(total), "taken": knownvalue.Int64Exact(taken),
+			"left": knownvalue.Int64Exact(total - taken),
 		})
 	}
 	config := func(assignments string) string {
@@ -56,7 +57,8 @@ resource "terraform_data" "known_at_plan" {
 	r.Steps(
 		resource.TestStep{
 			Config: config(`
-    { vm = "avd-01", allow_shutdown = true }, { vm = "avd-02", allow_shutdown = true }, { vm = "avd-03", allow_shutdown = true }, { vm = "made-later" }`),
+    { vm = "avd-01", allow_shutdown = true }, { vm = "avd-02", allow_shutdown = true }, { vm = "avd-03", allow_shutdown = true }, { vm = ` +
+				`"made-later" }`),
 			ConfigPlanChecks: known("1"),
 			ConfigStateChecks: []statecheck.StateCheck{
 				statecheck.ExpectKnownValue(run, rig.Jsonpath("disruption"), knownvalue.StringExact("vm_restart")),
@@ -64,7 +66,8 @@ resource "terraform_data" "known_at_plan" {
 				statecheck.ExpectKnownValue(run, rig.Jsonpath("vms"), knownvalue.ListExact([]knownvalue.Check{ // avd-03 is off
 					vm("hv01", "avd-01", 1, "restarted", added, true), vm("hv01", "avd-02", 2, "restarted", added, true),
 				})),
-				statecheck.ExpectKnownValue(run, rig.Jsonpath("seats"), knownvalue.ListExact([]knownvalue.Check{seats("hv01", 2, 3), seats("hv02", 2, 0)})),
+				statecheck.ExpectKnownValue(run, rig.Jsonpath("seats"),
+					knownvalue.ListExact([]knownvalue.Check{seats("hv01", 2, 3), seats("hv02", 2, 0)})),
 				statecheck.ExpectKnownValue(run, rig.Jsonpath("resets_gpus"), knownvalue.ListSizeExact(0)),
 			},
 		},
@@ -99,7 +102,8 @@ data "gpu_change_forecast" "run" {
 			Config: had + asks,
 			ConfigStateChecks: []statecheck.StateCheck{
 				statecheck.ExpectKnownValue(run, rig.Jsonpath("vms"), knownvalue.ListExact([]knownvalue.Check{
-					vm("hv01", "avd-01", 1, "restarted", "the partition count of its GPU changes", true), vm("hv01", "avd-02", 2, "restarted", "a partition is added", true),
+					vm("hv01", "avd-01", 1, "restarted", "the partition count of its GPU changes", true),
+					vm("hv01", "avd-02", 2, "restarted", "a partition is added", true),
 				})),
 				statecheck.ExpectKnownValue(run, rig.Jsonpath("seats", 0, "left"), knownvalue.Int64Exact(14)),
 			},

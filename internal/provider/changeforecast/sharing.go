@@ -5,8 +5,8 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/computed"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
 )
 
 type sharingModel struct {
@@ -25,8 +25,8 @@ type daemonModel struct {
 
 func describeSharing(c *change.SharingEffect) *sharingModel {
 	out := &sharingModel{
-		ComputeFrom: object.Some(c.ComputeFrom), ComputeTo: object.Some(c.ComputeTo),
-		SliceFrom: object.Some(c.SliceFrom), SliceTo: object.Some(c.SliceTo), Daemons: []daemonModel{},
+		ComputeFrom: object.NilIfEmpty(c.ComputeFrom), ComputeTo: object.NilIfEmpty(c.ComputeTo),
+		SliceFrom: object.NilIfEmpty(c.SliceFrom), SliceTo: object.NilIfEmpty(c.SliceTo), Daemons: []daemonModel{},
 	}
 	for _, d := range c.Daemons {
 		out.Daemons = append(out.Daemons, daemonModel{Name: d.Name, Action: string(d.Action), Clients: append([]string{}, d.Clients...)})
@@ -35,14 +35,15 @@ func describeSharing(c *change.SharingEffect) *sharingModel {
 }
 
 func sharingAttribute() schema.Attribute {
-	return computed.Object("The change of MPS or time-slicing, inside of MIG instances too; null when there is none.", computed.Attributes{
-		"from_compute_mode": computed.Text("The compute mode now; null when it stays."),
-		"to_compute_mode":   computed.Text("The compute mode that the GPU would get; null when it stays."),
-		"from_time_slice":   computed.Text("The time slice now; null when it stays."),
-		"to_time_slice":     computed.Text("The time slice that the GPU would get; null when it stays."),
-		"mps_daemons": computed.List("The MPS daemons of the GPU that change.", computed.Attributes{
-			"name": computed.Text("The daemon's name."), "action": computed.Text("`start`, `restart` or `remove`."),
-			"clients": computed.ListOf(types.StringType, "The processes that end with it."),
+	return tfschema.ComputedObject("The change of MPS or time-slicing, inside of MIG instances too; "+
+		"null when there is none.", tfschema.Attributes{
+		"from_compute_mode": tfschema.ComputedText("The compute mode now; null when it stays."),
+		"to_compute_mode":   tfschema.ComputedText("The compute mode that the GPU would get; null when it stays."),
+		"from_time_slice":   tfschema.ComputedText("The time slice now; null when it stays."),
+		"to_time_slice":     tfschema.ComputedText("The time slice that the GPU would get; null when it stays."),
+		"mps_daemons": tfschema.ComputedList("The MPS daemons of the GPU that change.", tfschema.Attributes{
+			"name": tfschema.ComputedText("The daemon's name."), "action": tfschema.ComputedText("`start`, `restart` or `remove`."),
+			"clients": tfschema.ComputedListOf(types.StringType, "The processes that end with it."),
 		}),
 	})
 }

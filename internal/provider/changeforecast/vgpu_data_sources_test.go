@@ -34,8 +34,9 @@ func TestForecastOfAVGPULayout(t *testing.T) {
 			statecheck.ExpectKnownValue(data, rig.Jsonpath("gpus", 0, "from_partition_count"), knownvalue.Null()),
 			statecheck.ExpectKnownValue(data, rig.Jsonpath("gpus", 0, "mig"), knownvalue.Null()),
 			statecheck.ExpectKnownValue(data, rig.Jsonpath("gpus", 0, "vgpu"), knownvalue.ObjectExact(map[string]knownvalue.Check{
-				"from_layout": text("vgpu:1xL40S-12Q"), "to_layout": text("vgpu:2xL40S-12Q"), "switches_functions": knownvalue.Null(), "switches_heterogeneous": knownvalue.Null(),
-				"keeps": list(place("L40S-12Q", 3)), "removes": none, "creates": list(place("L40S-12Q", 0)),
+				"from_layout": text("vgpu:1xL40S-12Q"), "to_layout": text("vgpu:2xL40S-12Q"), "switches_functions": knownvalue.Null(),
+				"switches_heterogeneous": knownvalue.Null(),
+				"keeps":                  list(place("L40S-12Q", 3)), "removes": none, "creates": list(place("L40S-12Q", 0)),
 			})),
 			statecheck.ExpectKnownValue(data, rig.Jsonpath("gpus", 1, "vgpu", "removes"), list(place("L40S-24Q", 3))),
 			statecheck.ExpectKnownValue(data, rig.Jsonpath("gpus", 2, "vgpu", "switches_functions"), text("on")),

@@ -90,11 +90,15 @@ func asks[R, A any](call context.Context, s *contexts, do func(context.Context, 
 	return do(ctx, r)
 }
 
-func (s *contexts) ValidateResourceConfig(call context.Context, r *tfprotov6.ValidateResourceConfigRequest) (*tfprotov6.ValidateResourceConfigResponse, error) {
+func (s *contexts) ValidateResourceConfig(
+	call context.Context, r *tfprotov6.ValidateResourceConfigRequest,
+) (*tfprotov6.ValidateResourceConfigResponse, error) {
 	return asks(call, s, s.Served.ValidateResourceConfig, r)
 }
 
-func (s *contexts) UpgradeResourceState(call context.Context, r *tfprotov6.UpgradeResourceStateRequest) (*tfprotov6.UpgradeResourceStateResponse, error) {
+func (s *contexts) UpgradeResourceState(
+	call context.Context, r *tfprotov6.UpgradeResourceStateRequest,
+) (*tfprotov6.UpgradeResourceStateResponse, error) {
 	return asks(call, s, s.Served.UpgradeResourceState, r)
 }
 
@@ -102,11 +106,15 @@ func (s *contexts) ReadResource(call context.Context, r *tfprotov6.ReadResourceR
 	return asks(call, s, s.Served.ReadResource, r)
 }
 
-func (s *contexts) PlanResourceChange(call context.Context, r *tfprotov6.PlanResourceChangeRequest) (*tfprotov6.PlanResourceChangeResponse, error) {
+func (s *contexts) PlanResourceChange(
+	call context.Context, r *tfprotov6.PlanResourceChangeRequest,
+) (*tfprotov6.PlanResourceChangeResponse, error) {
 	return asks(call, s, s.Served.PlanResourceChange, r)
 }
 
-func (s *contexts) ImportResourceState(call context.Context, r *tfprotov6.ImportResourceStateRequest) (*tfprotov6.ImportResourceStateResponse, error) {
+func (s *contexts) ImportResourceState(
+	call context.Context, r *tfprotov6.ImportResourceStateRequest,
+) (*tfprotov6.ImportResourceStateResponse, error) {
 	return asks(call, s, s.Served.ImportResourceState, r)
 }
 
@@ -119,7 +127,9 @@ func (s *contexts) CallFunction(call context.Context, r *tfprotov6.CallFunctionR
 }
 
 // ApplyResourceChange changes something: what it has begun it brings to an end, or puts back, however long that takes.
-func (s *contexts) ApplyResourceChange(call context.Context, r *tfprotov6.ApplyResourceChangeRequest) (*tfprotov6.ApplyResourceChangeResponse, error) {
+func (s *contexts) ApplyResourceChange(
+	call context.Context, r *tfprotov6.ApplyResourceChangeRequest,
+) (*tfprotov6.ApplyResourceChangeResponse, error) {
 	_, ctx, end := s.during(call)
 	defer end()
 	return s.Served.ApplyResourceChange(ctx, r)

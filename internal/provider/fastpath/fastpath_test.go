@@ -99,18 +99,28 @@ func whatNobodyKnows() map[string]struct {
 		why  string
 	}
 	return map[string]x{
-		"a default":      {schema.StringAttribute{Optional: true, Computed: true, Default: stringdefault.StaticString("none")}, "Default"},
-		"write-only":     {schema.StringAttribute{Optional: true, WriteOnly: true}, "WriteOnly"},
-		"a type":         {schema.StringAttribute{Optional: true, CustomType: ownType{}}, "a type of its own"},
-		"elements":       {schema.SetAttribute{Optional: true, ElementType: ownType{}}, "a type of its own"},
-		"elements below": {schema.MapAttribute{Optional: true, ElementType: types.ObjectType{AttrTypes: map[string]attr.Type{"x": ownType{}}}}, "a type of its own"},
-		"a modifier":     {schema.StringAttribute{Optional: true, PlanModifiers: []planmodifier.String{ownModifier{}}}, "a plan modifier that is not known"},
-		"a kind":         {schema.DynamicAttribute{Optional: true}, "a kind that is not known"},
+		"a default":  {schema.StringAttribute{Optional: true, Computed: true, Default: stringdefault.StaticString("none")}, "Default"},
+		"write-only": {schema.StringAttribute{Optional: true, WriteOnly: true}, "WriteOnly"},
+		"a type":     {schema.StringAttribute{Optional: true, CustomType: ownType{}}, "a type of its own"},
+		"elements":   {schema.SetAttribute{Optional: true, ElementType: ownType{}}, "a type of its own"},
+		"elements below": {
+			schema.MapAttribute{Optional: true, ElementType: types.ObjectType{AttrTypes: map[string]attr.Type{"x": ownType{}}}}, "a type of its own",
+		},
+		"a modifier": {
+			schema.StringAttribute{Optional: true, PlanModifiers: []planmodifier.String{ownModifier{}}}, "a plan modifier that is not known",
+		},
+		"a kind": {schema.DynamicAttribute{Optional: true}, "a kind that is not known"},
 		"in an object": {
-			schema.SingleNestedAttribute{Optional: true, Attributes: map[string]schema.Attribute{"x": schema.StringAttribute{Optional: true, Computed: true, Default: stringdefault.StaticString("none")}}},
+			schema.SingleNestedAttribute{
+				Optional: true, Attributes: map[string]schema.Attribute{
+					"x": schema.StringAttribute{Optional: true, Computed: true, Default: stringdefault.StaticString("none")},
+				},
+			},
 			"attribute x has a field that is not known, Default",
 		},
-		"in a list": {schema.ListNestedAttribute{Optional: true, NestedObject: schema.NestedAttributeObject{Attributes: text}}, "computed in each element"},
+		"in a list": {
+			schema.ListNestedAttribute{Optional: true, NestedObject: schema.NestedAttributeObject{Attributes: text}}, "computed in each element",
+		},
 		"in an object of a list": {
 			schema.ListNestedAttribute{Optional: true, NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
 				"x": schema.SingleNestedAttribute{Optional: true, Attributes: text},
@@ -126,7 +136,8 @@ func TestTheGuardLeavesOthersToTheFramework(t *testing.T) {
 		return fastpath.Hindrance(t.Context(), func() resource.Resource { return thing{x} })
 	}
 	for name, x := range whatNobodyKnows() {
-		if got := hindrance(toy{attributes: map[string]schema.Attribute{"note": x.note}}); !strings.Contains(got, "attribute note ") || !strings.Contains(got, x.why) {
+		if got := hindrance(toy{attributes: map[string]schema.Attribute{"note": x.note}}); !strings.Contains(got, "attribute note ") ||
+			!strings.Contains(got, x.why) {
 			t.Errorf("%s: %q, want %q", name, got, x.why)
 		}
 	}
@@ -149,21 +160,38 @@ func TestTheGuardKnowsWhatIsKnown(t *testing.T) {
 	t.Parallel()
 	replaceIf := func(context.Context, planmodifier.ObjectRequest, *objectplanmodifier.RequiresReplaceIfFuncResponse) {}
 	for name, a := range map[string]schema.Attribute{
-		"text":     schema.StringAttribute{Required: true, Sensitive: true, PlanModifiers: []planmodifier.String{stringplanmodifier.RequiresReplace()}},
-		"computed": schema.StringAttribute{Optional: true, Computed: true, PlanModifiers: []planmodifier.String{stringplanmodifier.UseStateForUnknown()}},
-		"number":   schema.Int64Attribute{Optional: true, PlanModifiers: []planmodifier.Int64{int64planmodifier.RequiresReplace(), int64planmodifier.UseStateForUnknown()}},
+		"text": schema.StringAttribute{
+			Required: true, Sensitive: true, PlanModifiers: []planmodifier.String{stringplanmodifier.RequiresReplace()},
+		},
+		"computed": schema.StringAttribute{
+			Optional: true, Computed: true, PlanModifiers: []planmodifier.String{stringplanmodifier.UseStateForUnknown()},
+		},
+		"number": schema.Int64Attribute{
+			Optional: true, PlanModifiers: []planmodifier.Int64{int64planmodifier.RequiresReplace(), int64planmodifier.UseStateForUnknown()},
+		},
 		"object": schema.SingleNestedAttribute{
 			Optional: true, PlanModifiers: []planmodifier.Object{objectplanmodifier.RequiresReplaceIf(replaceIf, "", "")},
 			Attributes: map[string]schema.Attribute{"x": schema.BoolAttribute{Optional: true, Computed: true}},
 		},
 		"timeouts": timeouts.Attributes(t.Context(), timeouts.Opts{Create: true, Update: true}),
-		"computed list": schema.ListNestedAttribute{Computed: true, NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-			"x": schema.Float64Attribute{Computed: true},
-		}}},
-		"set": schema.SetNestedAttribute{Optional: true, NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{"x": schema.NumberAttribute{Required: true}}}},
-		"map": schema.MapAttribute{Optional: true, ElementType: types.ListType{ElemType: types.ObjectType{AttrTypes: map[string]attr.Type{"x": types.Int64Type}}}},
+		"computed list": schema.ListNestedAttribute{
+			Computed: true,
+			NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
+				"x": schema.Float64Attribute{Computed: true},
+			}},
+		},
+		"set": schema.SetNestedAttribute{
+			Optional: true, NestedObject: schema.NestedAttributeObject{
+				Attributes: map[string]schema.Attribute{"x": schema.NumberAttribute{Required: true}},
+			},
+		},
+		"map": schema.MapAttribute{
+			Optional: true, ElementType: types.ListType{ElemType: types.ObjectType{AttrTypes: map[string]attr.Type{"x": types.Int64Type}}},
+		},
 	} {
-		if why := fastpath.Hindrance(t.Context(), func() resource.Resource { return thing{toy{attributes: map[string]schema.Attribute{"a": a}}} }); why != "" {
+		if why := fastpath.Hindrance(t.Context(), func() resource.Resource {
+			return thing{toy{attributes: map[string]schema.Attribute{"a": a}}}
+		}); why != "" {
 			t.Errorf("%s: %s", name, why)
 		}
 	}
@@ -175,7 +203,9 @@ type asked struct {
 	plans int
 }
 
-func (a *asked) PlanResourceChange(ctx context.Context, r *tfprotov6.PlanResourceChangeRequest) (*tfprotov6.PlanResourceChangeResponse, error) {
+func (a *asked) PlanResourceChange(ctx context.Context, r *tfprotov6.PlanResourceChangeRequest) (*tfprotov6.PlanResourceChangeResponse,
+	error,
+) {
 	a.plans++
 	return a.Served.PlanResourceChange(ctx, r)
 }
@@ -214,7 +244,9 @@ func create(t *testing.T, of fastpath.Served) (planned string, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	resp, err := of.PlanResourceChange(t.Context(), &tfprotov6.PlanResourceChangeRequest{TypeName: "toy_thing", Config: &config, ProposedNewState: &config, PriorState: &none})
+	resp, err := of.PlanResourceChange(t.Context(), &tfprotov6.PlanResourceChangeRequest{
+		TypeName: "toy_thing", Config: &config, ProposedNewState: &config, PriorState: &none,
+	})
 	if err != nil {
 		return "", err
 	}
@@ -231,15 +263,21 @@ func create(t *testing.T, of fastpath.Served) (planned string, err error) {
 // A default is planned as the framework plans it, with logs and without, and what has none is planned without the framework.
 func TestADefaultIsPlanned(t *testing.T) {
 	t.Parallel()
-	note := map[string]schema.Attribute{"note": schema.StringAttribute{Optional: true, Computed: true, Default: stringdefault.StaticString("none")}}
+	note := map[string]schema.Attribute{
+		"note": schema.StringAttribute{Optional: true, Computed: true, Default: stringdefault.StaticString("none")},
+	}
 	for _, logs := range []bool{false, true} {
 		framework, served := serve(t, toy{attributes: note})
-		if got, err := create(t, fastpath.InContext(served, logs, nil, nil)); err != nil || !strings.Contains(got, `"none"`) || framework.plans != 1 {
+		if got, err := create(t, fastpath.InContext(served, logs, nil, nil)); err != nil || !strings.Contains(got, `"none"`) ||
+			framework.plans != 1 {
 			t.Errorf("with logs %v: planned is %s, %v, by the framework %d times", logs, got, err, framework.plans)
 		}
 		var planned atomic.Int64
-		framework, served = serve(t, toy{attributes: map[string]schema.Attribute{"note": schema.StringAttribute{Optional: true, Computed: true}}, planned: &planned})
-		if got, err := create(t, fastpath.InContext(served, logs, nil, nil)); err != nil || !strings.Contains(got, "<unknown>") || framework.plans != 0 || planned.Load() != 1 {
+		framework, served = serve(t, toy{
+			attributes: map[string]schema.Attribute{"note": schema.StringAttribute{Optional: true, Computed: true}}, planned: &planned,
+		})
+		if got, err := create(t, fastpath.InContext(served, logs, nil, nil)); err != nil || !strings.Contains(got, "<unknown>") ||
+			framework.plans != 0 || planned.Load() != 1 {
 			t.Errorf("with logs %v: planned is %s, %v, by the framework %d times", logs, got, err, framework.plans)
 		}
 	}

@@ -67,8 +67,10 @@ func strangeIn(all map[string]schema.Attribute, ofElements bool) string {
 // attributes are the kinds of attributes that are known.
 var attributes = map[reflect.Type]bool{
 	reflect.TypeFor[schema.StringAttribute](): true, reflect.TypeFor[schema.BoolAttribute](): true,
-	reflect.TypeFor[schema.Int64Attribute](): true, reflect.TypeFor[schema.Float64Attribute](): true, reflect.TypeFor[schema.NumberAttribute](): true,
-	reflect.TypeFor[schema.ListAttribute](): true, reflect.TypeFor[schema.SetAttribute](): true, reflect.TypeFor[schema.MapAttribute](): true,
+	reflect.TypeFor[schema.Int64Attribute](): true, reflect.TypeFor[schema.Float64Attribute](): true,
+	reflect.TypeFor[schema.NumberAttribute](): true,
+	reflect.TypeFor[schema.ListAttribute]():   true, reflect.TypeFor[schema.SetAttribute](): true,
+	reflect.TypeFor[schema.MapAttribute]():          true,
 	reflect.TypeFor[schema.SingleNestedAttribute](): true, reflect.TypeFor[schema.ListNestedAttribute](): true,
 	reflect.TypeFor[schema.SetNestedAttribute](): true, reflect.TypeFor[schema.MapNestedAttribute](): true,
 }

@@ -21,7 +21,6 @@ import (
 	"github.com/hashicorp/terraform-plugin-go/tftypes"
 	"github.com/hashicorp/terraform-plugin-log/tflog"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 )
 
@@ -75,7 +74,9 @@ func New(p provider.Provider, configured func() any, framework Served) Served {
 }
 
 // ConfigureProvider logs which types are left to the framework.
-func (d *server) ConfigureProvider(ctx context.Context, r *tfprotov6.ConfigureProviderRequest) (*tfprotov6.ConfigureProviderResponse, error) {
+func (d *server) ConfigureProvider(
+	ctx context.Context, r *tfprotov6.ConfigureProviderRequest,
+) (*tfprotov6.ConfigureProviderResponse, error) {
 	for name, why := range d.left() {
 		tflog.Info(ctx, "answers for "+name+" are the framework's alone", map[string]any{"why": why})
 	}
@@ -87,7 +88,10 @@ func (d *server) ReadResource(ctx context.Context, r *tfprotov6.ReadResourceRequ
 	if !ok || o.state.IsNull() {
 		return d.Served.ReadResource(ctx, r)
 	}
-	req := resource.ReadRequest{State: tfsdk.State{Raw: o.state, Schema: o.schema}, Identity: o.identify(), Private: fresh(resource.ReadRequest{}.Private)}
+	req := resource.ReadRequest{
+		State: tfsdk.State{Raw: o.state, Schema: o.schema}, Identity: o.identify(),
+		Private: fresh(resource.ReadRequest{}.Private),
+	}
 	req.ClientCapabilities.DeferralAllowed = r.ClientCapabilities != nil && r.ClientCapabilities.DeferralAllowed
 	resp := resource.ReadResponse{State: req.State, Identity: o.identify(), Private: req.Private, Diagnostics: o.fill(ctx, req.Private)}
 	o.Read(ctx, req, &resp)
@@ -98,7 +102,9 @@ func (d *server) ReadResource(ctx context.Context, r *tfprotov6.ReadResourceRequ
 	return &tfprotov6.ReadResourceResponse{NewState: state, NewIdentity: identity, Private: private, Diagnostics: said}, err
 }
 
-func (d *server) PlanResourceChange(ctx context.Context, r *tfprotov6.PlanResourceChangeRequest) (*tfprotov6.PlanResourceChangeResponse, error) {
+func (d *server) PlanResourceChange(
+	ctx context.Context, r *tfprotov6.PlanResourceChangeRequest,
+) (*tfprotov6.PlanResourceChangeResponse, error) {
 	stays, made := same(r.PriorState, r.ProposedNewState), same(r.Config, r.ProposedNewState)
 	if !stays && !made {
 		return d.Served.PlanResourceChange(ctx, r)
@@ -118,17 +124,23 @@ func (d *server) PlanResourceChange(ctx context.Context, r *tfprotov6.PlanResour
 		}
 	}
 	req := resource.ModifyPlanRequest{
-		Config: tfsdk.Config{Raw: config, Schema: o.schema}, State: tfsdk.State{Raw: o.state, Schema: o.schema}, Plan: tfsdk.Plan{Raw: plan, Schema: o.schema},
+		Config: tfsdk.Config{Raw: config, Schema: o.schema}, State: tfsdk.State{Raw: o.state, Schema: o.schema},
+		Plan:     tfsdk.Plan{Raw: plan, Schema: o.schema},
 		Identity: o.identify(), Private: fresh(resource.ModifyPlanRequest{}.Private),
 	}
 	req.ClientCapabilities.DeferralAllowed = r.ClientCapabilities != nil && r.ClientCapabilities.DeferralAllowed
 	resp := resource.ModifyPlanResponse{Plan: req.Plan, Identity: o.identify(), Private: req.Private, Diagnostics: o.fill(ctx, req.Private)}
 	o.ModifyPlan(ctx, req, &resp)
 	state, identity, private, said, err := o.close(ctx, r.PriorState, resp.Plan.Raw, resp.Identity, resp.Private, resp.Diagnostics)
-	return &tfprotov6.PlanResourceChangeResponse{PlannedState: state, PlannedIdentity: identity, PlannedPrivate: private, Diagnostics: said, RequiresReplace: replaces(ctx, resp.RequiresReplace)}, err
+	return &tfprotov6.PlanResourceChangeResponse{
+		PlannedState: state, PlannedIdentity: identity, PlannedPrivate: private, Diagnostics: said,
+		RequiresReplace: replaces(ctx, resp.RequiresReplace),
+	}, err
 }
 
-func (d *server) ApplyResourceChange(ctx context.Context, r *tfprotov6.ApplyResourceChangeRequest) (*tfprotov6.ApplyResourceChangeResponse, error) {
+func (d *server) ApplyResourceChange(
+	ctx context.Context, r *tfprotov6.ApplyResourceChangeRequest,
+) (*tfprotov6.ApplyResourceChangeResponse, error) {
 	o, ok := d.open(ctx, r.TypeName, r.PriorState, r.PlannedIdentity, nil)
 	if !ok || !o.state.IsNull() || r.PlannedState == nil || r.Config == nil {
 		return d.Served.ApplyResourceChange(ctx, r)
@@ -138,8 +150,14 @@ func (d *server) ApplyResourceChange(ctx context.Context, r *tfprotov6.ApplyReso
 	if err != nil || configErr != nil || plan.IsNull() {
 		return d.Served.ApplyResourceChange(ctx, r)
 	}
-	req := resource.CreateRequest{Config: tfsdk.Config{Raw: config, Schema: o.schema}, Plan: tfsdk.Plan{Raw: plan, Schema: o.schema}, Identity: o.identify()}
-	resp := resource.CreateResponse{State: tfsdk.State{Raw: o.state, Schema: o.schema}, Identity: o.identify(), Private: fresh(resource.CreateResponse{}.Private)}
+	req := resource.CreateRequest{
+		Config: tfsdk.Config{Raw: config, Schema: o.schema}, Plan: tfsdk.Plan{Raw: plan, Schema: o.schema},
+		Identity: o.identify(),
+	}
+	resp := resource.CreateResponse{
+		State: tfsdk.State{Raw: o.state, Schema: o.schema}, Identity: o.identify(),
+		Private: fresh(resource.CreateResponse{}.Private),
+	}
 	o.Create(ctx, req, &resp)
 	state, identity, private, said, err := o.close(ctx, r.PriorState, resp.State.Raw, resp.Identity, resp.Private, resp.Diagnostics)
 	return &tfprotov6.ApplyResourceChangeResponse{NewState: state, NewIdentity: identity, Private: private, Diagnostics: said}, err
@@ -184,7 +202,9 @@ type opened struct {
 }
 
 // open reads an object, if it need not be left to the framework.
-func (d *server) open(ctx context.Context, name string, state *tfprotov6.DynamicValue, id *tfprotov6.ResourceIdentityData, private []byte) (o opened, ok bool) {
+func (d *server) open(
+	ctx context.Context, name string, state *tfprotov6.DynamicValue, id *tfprotov6.ResourceIdentityData, private []byte,
+) (o opened, ok bool) {
 	if o.kind, ok = d.kinds()[name]; !ok || state == nil {
 		return o, false
 	}
@@ -220,8 +240,13 @@ func (o opened) identify() *tfsdk.ResourceIdentity {
 
 // private is where a resource keeps what Terraform does not see. Its type has no name outside of the framework.
 type private interface {
-	instance.Getter
-	instance.Setter
+	GetKey(ctx context.Context, key string) ([]byte, diag.Diagnostics)
+	SetKey(ctx context.Context, key string, value []byte) diag.Diagnostics
+}
+
+// writesPrivate is a resource that writes something there. The framework does not list what it is.
+type writesPrivate interface {
+	PrivateKeys() []string
 }
 
 // fresh is a new one, whose type the framework's own requests tell.
@@ -235,7 +260,8 @@ func (o opened) fill(ctx context.Context, p private) (said diag.Diagnostics) {
 }
 
 // close writes an answer. What is as it was stays written as it was.
-func (o opened) close(ctx context.Context, was *tfprotov6.DynamicValue, state tftypes.Value, id *tfsdk.ResourceIdentity, p private, said diag.Diagnostics) (
+func (o opened) close(ctx context.Context, was *tfprotov6.DynamicValue, state tftypes.Value, id *tfsdk.ResourceIdentity, p private,
+	said diag.Diagnostics) (
 	*tfprotov6.DynamicValue, *tfprotov6.ResourceIdentityData, []byte, []*tfprotov6.Diagnostic, error,
 ) {
 	if !object.Same(state, o.state) {
@@ -250,9 +276,9 @@ func (o opened) close(ctx context.Context, was *tfprotov6.DynamicValue, state tf
 		return nil, nil, nil, nil, err
 	}
 	kept := map[string][]byte{}
-	keys := slices.Clone(instance.Keys)
-	for key := range o.private {
-		keys = append(keys, key)
+	keys := slices.Collect(maps.Keys(o.private))
+	if r, ok := o.ResourceWithModifyPlan.(writesPrivate); ok {
+		keys = append(keys, r.PrivateKeys()...)
 	}
 	for _, key := range keys {
 		if value, _ := p.GetKey(ctx, key); len(value) > 0 {

@@ -16,7 +16,9 @@ import (
 // UpgradeResourceState gives a state of this version back as it came, written as all other answers are: Terraform reads that in a
 // third of the time that it takes to read the JSON of the state. The framework's own way there makes 3,000 more allocations for an
 // assignment.
-func (d *server) UpgradeResourceState(ctx context.Context, r *tfprotov6.UpgradeResourceStateRequest) (*tfprotov6.UpgradeResourceStateResponse, error) {
+func (d *server) UpgradeResourceState(
+	ctx context.Context, r *tfprotov6.UpgradeResourceStateRequest,
+) (*tfprotov6.UpgradeResourceStateResponse, error) {
 	k, ok := d.kinds()[r.TypeName]
 	if !ok || r.RawState == nil || r.Version != k.schema.Version {
 		return d.Served.UpgradeResourceState(ctx, r)
@@ -39,51 +41,64 @@ func rewrite(to *msgpack.Encoder, v any, typ tftypes.Type) bool {
 	case string:
 		return typ.Is(tftypes.String) && to.EncodeString(v) == nil
 	case json.Number:
-		n, _, err := big.ParseFloat(string(v), 10, 512, big.ToNearestEven) // as Terraform reads it
-		if err != nil || !typ.Is(tftypes.Number) {
-			return false
-		}
-		written, err := tfprotov6.NewDynamicValue(typ, tftypes.NewValue(typ, n))
-		return err == nil && to.Encode(msgpack.RawMessage(written.MsgPack)) == nil
+		return typ.Is(tftypes.Number) && rewriteNumber(to, v, typ)
 	case bool:
 		return typ.Is(tftypes.Bool) && to.EncodeBool(v) == nil
 	case []any:
-		var of tftypes.Type
-		switch typ := typ.(type) {
-		case tftypes.List:
-			of = typ.ElementType
-		case tftypes.Set:
-			of = typ.ElementType
-		default:
-			return false
-		}
-		return to.EncodeArrayLen(len(v)) == nil && !slices.ContainsFunc(v, func(v any) bool { return !rewrite(to, v, of) })
+		return rewriteList(to, v, typ)
 	case map[string]any:
-		of := map[string]tftypes.Type{}
-		switch typ := typ.(type) {
-		case tftypes.Object:
-			of = typ.AttributeTypes
-		case tftypes.Map:
-			for key := range v {
-				of[key] = typ.ElementType
-			}
-		default:
-			return false
-		}
-		for key := range v {
-			if of[key] == nil {
-				return false
-			}
-		}
-		if to.EncodeMapLen(len(of)) != nil {
-			return false
-		}
-		for _, key := range slices.Sorted(maps.Keys(of)) {
-			if to.EncodeString(key) != nil || !rewrite(to, v[key], of[key]) {
-				return false
-			}
-		}
-		return true
+		return rewriteObject(to, v, typ)
 	}
 	return false
+}
+
+// rewriteNumber reads a number as Terraform does.
+func rewriteNumber(to *msgpack.Encoder, v json.Number, typ tftypes.Type) bool {
+	number, _, err := big.ParseFloat(string(v), 10, 512, big.ToNearestEven)
+	if err != nil {
+		return false
+	}
+	written, err := tfprotov6.NewDynamicValue(typ, tftypes.NewValue(typ, number))
+	return err == nil && to.Encode(msgpack.RawMessage(written.MsgPack)) == nil
+}
+
+func rewriteList(to *msgpack.Encoder, list []any, typ tftypes.Type) bool {
+	var elements tftypes.Type
+	switch typ := typ.(type) {
+	case tftypes.List:
+		elements = typ.ElementType
+	case tftypes.Set:
+		elements = typ.ElementType
+	default:
+		return false
+	}
+	return to.EncodeArrayLen(len(list)) == nil && !slices.ContainsFunc(list, func(v any) bool { return !rewrite(to, v, elements) })
+}
+
+func rewriteObject(to *msgpack.Encoder, object map[string]any, typ tftypes.Type) bool {
+	types := map[string]tftypes.Type{}
+	switch typ := typ.(type) {
+	case tftypes.Object:
+		types = typ.AttributeTypes
+	case tftypes.Map:
+		for key := range object {
+			types[key] = typ.ElementType
+		}
+	default:
+		return false
+	}
+	for key := range object {
+		if types[key] == nil {
+			return false
+		}
+	}
+	if to.EncodeMapLen(len(types)) != nil {
+		return false
+	}
+	for _, key := range slices.Sorted(maps.Keys(types)) {
+		if to.EncodeString(key) != nil || !rewrite(to, object[key], types[key]) {
+			return false
+		}
+	}
+	return true
 }

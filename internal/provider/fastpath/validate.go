@@ -21,7 +21,9 @@ import (
 )
 
 // ValidateResourceConfig answers for a configuration without a fault. What is wrong with another one, the framework says.
-func (d *server) ValidateResourceConfig(ctx context.Context, r *tfprotov6.ValidateResourceConfigRequest) (*tfprotov6.ValidateResourceConfigResponse, error) {
+func (d *server) ValidateResourceConfig(
+	ctx context.Context, r *tfprotov6.ValidateResourceConfigRequest,
+) (*tfprotov6.ValidateResourceConfigResponse, error) {
 	if k, ok := d.kinds()[r.TypeName]; ok && r.Config != nil {
 		if config, err := r.Config.Unmarshal(k.is); err == nil && k.faultless(ctx, tfsdk.Config{Raw: config, Schema: k.schema}) {
 			return &tfprotov6.ValidateResourceConfigResponse{}, nil
@@ -75,7 +77,10 @@ func set(fields map[string]tftypes.Value) string {
 }
 
 // faultless tells so of the attributes of an object.
-func faultless(ctx context.Context, config tfsdk.Config, attributes map[string]schema.Attribute, fields map[string]tftypes.Value, at path.Path, match func(string) path.Expression) bool {
+func faultless(
+	ctx context.Context, config tfsdk.Config, attributes map[string]schema.Attribute, fields map[string]tftypes.Value, at path.Path,
+	match func(string) path.Expression,
+) bool {
 	for name, a := range attributes {
 		v := fields[name]
 		if v.IsNull() && a.IsRequired() || !v.IsNull() && (!a.IsRequired() && !a.IsOptional() || a.GetDeprecationMessage() != "") {
@@ -141,7 +146,9 @@ func sound(ctx context.Context, config tfsdk.Config, a schema.Attribute, v tftyp
 }
 
 // silent tells whether no validator has anything to say of a value.
-func silent[V any, T attr.Value](ctx context.Context, a schema.Attribute, validators []V, v tftypes.Value, ask func(V, T) diag.Diagnostics) bool {
+func silent[V any, T attr.Value](
+	ctx context.Context, a schema.Attribute, validators []V, v tftypes.Value, ask func(V, T) diag.Diagnostics,
+) bool {
 	if len(validators) == 0 {
 		return true
 	}

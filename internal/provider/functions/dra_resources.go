@@ -16,16 +16,19 @@ import (
 func NewDRAResources() function.Function {
 	return writer{name: "dra_resources", write: writeDRA, definition: function.Definition{
 		Summary: "Writes Kubernetes DeviceClasses and ResourceClaimTemplates for GPUs",
-		MarkdownDescription: "Writes what pods ask for the devices of a partition config by, in a cluster whose nodes run NVIDIA's driver for dynamic resource allocation: for each MIG profile that its GPUs have, " +
-			"and for GPUs that it keeps out of MIG mode, a `DeviceClass` and a `ResourceClaimTemplate` for one such device, both named `NAME-PROFILE` or `NAME-gpu`. " +
-			"The API version is `resource.k8s.io/v1`, of Kubernetes 1.34 and later. The result is YAML, with a document for each object. Devices are selected by profile and by the UUID of their GPU: " +
-			"it stays the same when an instance is made again. What kube-apiserver does with an object before it stores it, with Kubernetes 1.37's own code, takes the result; it has not been tried with NVIDIA's driver.",
+		MarkdownDescription: "Writes what pods ask for the devices of a partition config by, in a cluster whose nodes run NVIDIA's driver for " +
+			"dynamic resource allocation: for each MIG profile that its GPUs have, and for GPUs that it keeps out of MIG mode, a `DeviceClass` " +
+			"and a `ResourceClaimTemplate` for one such device, both named `NAME-PROFILE` or `NAME-gpu`. The API version is `resource.k8s.io/v1`, " +
+			"of Kubernetes 1.34 and later. The result is YAML, with a document for each object. Devices are selected by profile and by the UUID " +
+			"of their GPU: it stays the same when an instance is made again. What kube-apiserver does with an object before it stores it, " +
+			"with Kubernetes 1.37's own code, takes the result; it has not been tried with NVIDIA's driver.",
 		Parameters: []function.Parameter{
 			function.DynamicParameter{
 				Name: "devices",
 				MarkdownDescription: "An object with\n\n" +
 					"- `name`: what the names of the objects begin with;\n" +
-					"- `gpus`: attribute `gpus` of a `gpu_partition_config` of kind `mig`; GPUs that their host shares otherwise are refused, since they would be given out twice;\n" +
+					"- `gpus`: attribute `gpus` of a `gpu_partition_config` of kind `mig`; GPUs that their host shares otherwise are refused, since " +
+					"they would be given out twice;\n" +
 					"- `namespace`: the namespace of the templates; optional.",
 			},
 		},

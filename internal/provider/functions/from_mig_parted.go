@@ -28,11 +28,13 @@ func (fromMIGParted) Metadata(_ context.Context, _ function.MetadataRequest, res
 func (fromMIGParted) Definition(_ context.Context, _ function.DefinitionRequest, resp *function.DefinitionResponse) {
 	resp.Definition = function.Definition{
 		Summary: "Reads a label of a mig-parted configuration",
-		MarkdownDescription: "Reads the configuration file of NVIDIA's mig-parted or of the GPU Operator's MIG manager and returns the entries of one label, in the file's order. " +
-			"Each is an object with\n\n" +
-			"- `models`: the GPU models that the entry is for, as `selector` takes them, or null for all. Ids in `device_filter` that the provider does not know are missing;\n" +
+		MarkdownDescription: "Reads the configuration file of NVIDIA's mig-parted or of the GPU Operator's MIG manager and returns the entries " +
+			"of one label, in the file's order. Each is an object with\n\n" +
+			"- `models`: the GPU models that the entry is for, as `selector` takes them, or null for all. " +
+			"Ids in `device_filter` that the provider does not know are missing;\n" +
 			"- `device_filter`: the PCI ids in the file, or null;\n" +
-			"- `devices`: indices of GPUs in the driver's order, or null for all. They differ from host to host, so that `selector` has no place for them;\n" +
+			"- `devices`: indices of GPUs in the driver's order, or null for all. They differ from host to host, so that `selector` " +
+			"has no place for them;\n" +
 			"- `mig_enabled`: whether MIG is on;\n" +
 			"- `profiles`: numbers of instances by profile, as `mig = { profiles = ... }` takes them.\n\n" +
 			"The file is read as strictly as mig-parted reads it.",

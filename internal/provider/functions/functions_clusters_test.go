@@ -18,23 +18,34 @@ func TestClusterFunctionsRefuse(t *testing.T) {
 	r := rig.New(t, rig.TwoNodes())
 	var steps []resource.TestStep
 	for call, says := range map[string]string{
-		`device_plugin_config("x")`:                                                                             `Config: an object is wanted`,
-		`device_plugin_config(null)`:                                                                            `argument must not be null`,
-		`device_plugin_config({ mig = "mixed" })`:                                                               `There is no attribute "mig", but mig_strategy, mps, time_slicing`,
-		`device_plugin_config({ mig_strategy = 1 })`:                                                            `Mig_strategy: a string is wanted`,
-		`device_plugin_config({ mig_strategy = "all" })`:                                                        `"all", but none, single, mixed is wanted`,
-		`device_plugin_config({ mps = 4 })`:                                                                     `Mps: an object is wanted`,
-		`device_plugin_config({ mps = { replicas = 4 } })`:                                                      `Mps: there is no attribute "replicas"`,
-		`device_plugin_config({ mps = { resources = { gpu = "4x" } } })`:                                        `Mps: resources: "gpu": a number is wanted`,
-		`device_plugin_config({ mps = { resources = { gpu = 1 } } })`:                                           `MPS: "gpu" has 1 replicas, but at least 2`,
-		`device_plugin_config({ mps = { resources = { "mig-1g.5gb" = 2 } } })`:                                  `MIG devices, which the plugin does not share by MPS`,
-		`device_plugin_config({ time_slicing = { resources = { gpu = 2 }, rename_by_default = 1 } })`:           `rename_by_default: true or false is wanted`,
-		`dra_resources("x")`:                                                                                    `Devices: an object is wanted`,
-		`dra_resources({ name = "ml" })`:                                                                        `There is no device`,
-		`dra_resources({ name = "ml", gpu = 1 })`:                                                               `There is no attribute "gpu", but gpus, name, namespace`,
-		`dra_resources({ name = "ml", gpus = { h = 1 } })`:                                                      `Gpus: "h": an object is wanted`,
-		`dra_resources({ name = "ml", gpus = { h = { g = { layout = "mig:1g.10gb@0", instances = [{}] } } } })`: `instances: entry 1: profile: a string is wanted`,
-		`dra_resources({ name = "ml", gpus = { h = { GPU-1 = { layout = "mps:default" } } } })`:                 `the layout "mps:default", by which its host shares it`,
+		`device_plugin_config("x")`:  `Config: an object is wanted`,
+		`device_plugin_config(null)`: `argument must not be null`,
+		`device_plugin_config({ mig = "mixed" })`: `There is no attribute "mig", ` +
+			`but mig_strategy, mps, time_slicing`,
+		`device_plugin_config({ mig_strategy = 1 })`: `Mig_strategy: a string is ` +
+			`wanted`,
+		`device_plugin_config({ mig_strategy = "all" })`: `"all", but none, single, ` +
+			`mixed is wanted`,
+		`device_plugin_config({ mps = 4 })`: `Mps: an object is wanted`,
+		`device_plugin_config({ mps = { replicas = 4 } })`: `Mps: there is no attribute ` +
+			`"replicas"`,
+		`device_plugin_config({ mps = { resources = { gpu = "4x" } } })`: `Mps: resources: "gpu": a ` +
+			`number is wanted`,
+		`device_plugin_config({ mps = { resources = { gpu = 1 } } })`: `MPS: "gpu" has 1 replicas, ` +
+			`but at least 2`,
+		`device_plugin_config({ mps = { resources = { "mig-1g.5gb" = 2 } } })`: `MIG devices, which the ` +
+			`plugin does not share by MPS`,
+		`device_plugin_config({ time_slicing = { resources = { gpu = 2 }, rename_by_default = 1 } })`: `rename_by_default: true or ` +
+			`false is wanted`,
+		`dra_resources("x")`:             `Devices: an object is wanted`,
+		`dra_resources({ name = "ml" })`: `There is no device`,
+		`dra_resources({ name = "ml", gpu = 1 })`: `There is no attribute "gpu", ` +
+			`but gpus, name, namespace`,
+		`dra_resources({ name = "ml", gpus = { h = 1 } })`: `Gpus: "h": an object is wanted`,
+		`dra_resources({ name = "ml", gpus = { h = { g = { layout = "mig:1g.10gb@0", instances = [{}] } } } })`: `instances: entry 1: profile: ` +
+			`a string is wanted`,
+		`dra_resources({ name = "ml", gpus = { h = { GPU-1 = { layout = "mps:default" } } } })`: `the layout "mps:default", by ` +
+			`which its host shares it`,
 		`slurm_gres({})`:                         `Nodes: a list is wanted`,
 		`slurm_gres([])`:                         `There is no node`,
 		`slurm_gres(["gpu01"])`:                  `Nodes: entry 1: an object is wanted`,
@@ -45,7 +56,9 @@ func TestClusterFunctionsRefuse(t *testing.T) {
 		`slurm_gres([{ name = "n", gpus = [{ device = 0, mps = 100, shards = 2 }] }])`:       `by MPS and in shards`,
 	} {
 		pattern := `(?i)` + strings.ReplaceAll(regexp.QuoteMeta(says), " ", `\s+`)
-		steps = append(steps, resource.TestStep{Config: "output \"o\" { value = provider::gpu::" + call + " }", ExpectError: regexp.MustCompile(pattern)})
+		steps = append(steps, resource.TestStep{
+			Config: "output \"o\" { value = provider::gpu::" + call + " }", ExpectError: regexp.MustCompile(pattern),
+		})
 	}
 	r.Steps(steps...)
 }
@@ -91,13 +104,18 @@ func TestDRAResourcesOfAConfig(t *testing.T) {
 	both := `in ["` + rig.MIGGPU(0) + `", "` + rig.MIGGPU(1) + `"]`
 	r.Steps(
 		resource.TestStep{
-			Config:            r.Block() + rig.MIGOf("ml", rig.Balanced) + output,
-			ConfigPlanChecks:  resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectUnknownOutputValue("o")}},
-			ConfigStateChecks: []statecheck.StateCheck{says("apiVersion: resource.k8s.io/v1", "name: ml-1g.10gb", `profile == "1g.10gb"`, both, "name: ml-2g.20gb", "name: ml-3g.40gb", "kind: ResourceClaimTemplate", "deviceClassName: ml-3g.40gb")},
+			Config:           r.Block() + rig.MIGOf("ml", rig.Balanced) + output,
+			ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectUnknownOutputValue("o")}},
+			ConfigStateChecks: []statecheck.StateCheck{
+				says("apiVersion: resource.k8s.io/v1", "name: ml-1g.10gb", `profile == "1g.10gb"`, both, "name: ml-2g.20gb",
+					"name: ml-3g.40gb", "kind: ResourceClaimTemplate", "deviceClassName: ml-3g.40gb"),
+			},
 		},
 		resource.TestStep{
-			Config:            r.Block() + rig.MIGOf("ml", "enabled = false") + output,
-			ConfigStateChecks: []statecheck.StateCheck{says("apiVersion: resource.k8s.io/v1\nkind: DeviceClass", "name: ml-gpu", `type == "gpu"`, "uuid "+both, "deviceClassName: ml-gpu")},
+			Config: r.Block() + rig.MIGOf("ml", "enabled = false") + output,
+			ConfigStateChecks: []statecheck.StateCheck{
+				says("apiVersion: resource.k8s.io/v1\nkind: DeviceClass", "name: ml-gpu", `type == "gpu"`, "uuid "+both, "deviceClassName: ml-gpu"),
+			},
 		},
 	)
 }

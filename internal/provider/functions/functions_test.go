@@ -66,7 +66,8 @@ output "again" {
 }`,
 		ConfigStateChecks: []statecheck.StateCheck{
 			statecheck.ExpectKnownOutputValue("balanced", knownvalue.ListExact([]knownvalue.Check{
-				entryValue(textList("NVIDIA A100-PCIE-40GB", "NVIDIA A100-SXM4-40GB"), textList("0x20B010DE", "0x20F110DE", "0xFFFF10DE"), knownvalue.Null(), true,
+				entryValue(textList("NVIDIA A100-PCIE-40GB", "NVIDIA A100-SXM4-40GB"), textList("0x20B010DE", "0x20F110DE", "0xFFFF10DE"),
+					knownvalue.Null(), true,
 					map[string]knownvalue.Check{"3g.20gb": number(1), "1g.5gb": number(2)}),
 				entryValue(knownvalue.Null(), knownvalue.Null(), knownvalue.ListExact([]knownvalue.Check{number(1), number(3)}), true, nil),
 			})),
@@ -94,22 +95,28 @@ func TestFunctionsRefuse(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	tests := map[string]string{
-		`provider::gpu::from_mig_parted("a: b", "x")`:                                                    `field a not found`,
-		`provider::gpu::from_mig_parted(local.file, "all-9g")`:                                           `There is no label "all-9g"; there are all-balanced, all-disabled, shared`,
-		`provider::gpu::from_mig_parted(local.file, "shared")`:                                           `write the profile of the GPU instance, as in "3g.20gb"`,
-		`provider::gpu::mig_parted_config("x")`:                                                          `Labels: an object is wanted`,
-		`provider::gpu::mig_parted_config({})`:                                                           `at least one label`,
-		`provider::gpu::mig_parted_config({ x = [] })`:                                                   `Label "x" has no entry`,
-		`provider::gpu::mig_parted_config({ x = null })`:                                                 `Label "x": an object is wanted`,
-		`provider::gpu::mig_parted_config({ x = ["all"] })`:                                              `Label "x": entry 1: an object is wanted`,
-		`provider::gpu::mig_parted_config({ x = { half = 1 } })`:                                         `"half", which is not a MIG profile`,
-		`provider::gpu::mig_parted_config({ x = { "1g.5gb" = 1.5 } })`:                                   `"1g.5gb": 1.5 is not a whole number`,
-		`provider::gpu::mig_parted_config({ x = { "1g.5gb" = "many" } })`:                                `"1g.5gb": a number is wanted`,
-		`provider::gpu::mig_parted_config({ x = { "1g.5gb" = 0 } })`:                                     `0 of "1g.5gb", but at least 1`,
-		`provider::gpu::mig_parted_config({ x = { profiles = {}, mode = 1 } })`:                          `there is no attribute "mode", but device_filter, devices`,
-		`provider::gpu::mig_parted_config({ x = { models = ["Voodoo 2"] } })`:                            `models: the catalog knows no GPU model "Voodoo 2"`,
-		`provider::gpu::mig_parted_config({ x = { models = "A30" } })`:                                   `models: a list is wanted`,
-		`provider::gpu::mig_parted_config({ x = { device_filter = ["A30"] } })`:                          `device_filter: "A30" is not a PCI device id`,
+		`provider::gpu::from_mig_parted("a: b", "x")`: `field a not found`,
+		`provider::gpu::from_mig_parted(local.file, "all-9g")`: `There is no label "all-9g"; there ` +
+			`are all-balanced, all-disabled, shared`,
+		`provider::gpu::from_mig_parted(local.file, "shared")`: `write the profile of the GPU ` +
+			`instance, as in "3g.20gb"`,
+		`provider::gpu::mig_parted_config("x")`:          `Labels: an object is wanted`,
+		`provider::gpu::mig_parted_config({})`:           `at least one label`,
+		`provider::gpu::mig_parted_config({ x = [] })`:   `Label "x" has no entry`,
+		`provider::gpu::mig_parted_config({ x = null })`: `Label "x": an object is wanted`,
+		`provider::gpu::mig_parted_config({ x = ["all"] })`: `Label "x": entry 1: an object is ` +
+			`wanted`,
+		`provider::gpu::mig_parted_config({ x = { half = 1 } })`:          `"half", which is not a MIG profile`,
+		`provider::gpu::mig_parted_config({ x = { "1g.5gb" = 1.5 } })`:    `"1g.5gb": 1.5 is not a whole number`,
+		`provider::gpu::mig_parted_config({ x = { "1g.5gb" = "many" } })`: `"1g.5gb": a number is wanted`,
+		`provider::gpu::mig_parted_config({ x = { "1g.5gb" = 0 } })`:      `0 of "1g.5gb", but at least 1`,
+		`provider::gpu::mig_parted_config({ x = { profiles = {}, mode = 1 } })`: `there is no attribute "mode", but ` +
+			`device_filter, devices`,
+		`provider::gpu::mig_parted_config({ x = { models = ["Voodoo 2"] } })`: `models: the catalog knows no GPU ` +
+			`model "Voodoo 2"`,
+		`provider::gpu::mig_parted_config({ x = { models = "A30" } })`: `models: a list is wanted`,
+		`provider::gpu::mig_parted_config({ x = { device_filter = ["A30"] } })`: `device_filter: "A30" is not a PCI ` +
+			`device id`,
 		`provider::gpu::mig_parted_config({ x = { devices = ["all"] } })`:                                `devices: a number is wanted`,
 		`provider::gpu::mig_parted_config({ x = { devices = [-1] } })`:                                   `the index -1`,
 		`provider::gpu::mig_parted_config({ x = { mig_enabled = "on" } })`:                               `mig_enabled: true or false is wanted`,
@@ -119,7 +126,9 @@ func TestFunctionsRefuse(t *testing.T) {
 	for call, says := range tests {
 		// Terraform breaks lines as it likes.
 		pattern := strings.ReplaceAll(regexp.QuoteMeta(says), " ", `\s+`)
-		steps = append(steps, resource.TestStep{Config: migPartedFile + "output \"o\" { value = " + call + " }", ExpectError: regexp.MustCompile(pattern)})
+		steps = append(steps, resource.TestStep{
+			Config: migPartedFile + "output \"o\" { value = " + call + " }", ExpectError: regexp.MustCompile(pattern),
+		})
 	}
 	r.Steps(steps...)
 }

@@ -15,14 +15,15 @@ import (
 func NewMIGPartedConfig() function.Function {
 	return writer{name: "mig_parted_config", write: writeMIGParted, definition: function.Definition{
 		Summary: "Writes a mig-parted configuration",
-		MarkdownDescription: "Writes the configuration file that NVIDIA's mig-parted and the GPU Operator's MIG manager read, so that a cluster's own engine makes the layouts. " +
-			"Labels and profiles are sorted: the same layouts give the same text.",
+		MarkdownDescription: "Writes the configuration file that NVIDIA's mig-parted and the GPU Operator's MIG manager read, so that a " +
+			"cluster's own engine makes the layouts. Labels and profiles are sorted: the same layouts give the same text.",
 		Parameters: []function.Parameter{
 			function.DynamicParameter{
 				Name: "labels",
-				MarkdownDescription: "An object with what each label stands for. Either numbers of instances by profile, for all GPUs, as in `{ \"1g.10gb\" = 7 }`; " +
-					"or one object, or a list of objects, with any of `models` (by the provider's names), `device_filter` (PCI ids, which go before `models`), `devices` (indices in the driver's order; all when left out), " +
-					"`mig_enabled` (default `true`) and `profiles`. What `from_mig_parted` returns is such a list.",
+				MarkdownDescription: "An object with what each label stands for. Either numbers of instances by profile, for all GPUs, as in " +
+					"`{ \"1g.10gb\" = 7 }`; or one object, or a list of objects, with any of `models` (by the provider's names), `device_filter` (PCI " +
+					"ids, which go before `models`), `devices` (indices in the driver's order; all when left out), `mig_enabled` (default `true`) and " +
+					"`profiles`. What `from_mig_parted` returns is such a list.",
 			},
 		},
 		Return: function.StringReturn{},

@@ -16,10 +16,12 @@ import (
 func NewSlurmGres() function.Function {
 	return writer{name: "slurm_gres", write: writeGres, definition: function.Definition{
 		Summary: "Writes Slurm's gres.conf for GPUs",
-		MarkdownDescription: "Writes what Slurm has to be told of GPUs that are given out whole, as MIG devices, or in parts by MPS or sharding. It returns an object with\n\n" +
+		MarkdownDescription: "Writes what Slurm has to be told of GPUs that are given out whole, as MIG devices, or in parts by MPS or " +
+			"sharding. It returns an object with\n\n" +
 			"- `conf`: the text of `gres.conf`;\n" +
 			"- `gres_types`: the value of `GresTypes` in `slurm.conf`;\n" +
-			"- `gres`: the value of `Gres` in `slurm.conf` for each node. Slurm drains nodes that have less than it says. A node whose GPUs are only detected is missing.",
+			"- `gres`: the value of `Gres` in `slurm.conf` for each node. Slurm drains nodes that have less than it says. " +
+			"A node whose GPUs are only detected is missing.",
 		Parameters: []function.Parameter{
 			function.DynamicParameter{
 				Name: "nodes",
@@ -30,8 +32,9 @@ func NewSlurmGres() function.Function {
 					"  - `device`: the number of the device node, 3 for `/dev/nvidia3`;\n" +
 					"  - `type`: what jobs ask for, as in `a100`; optional;\n" +
 					"  - `cores`: the CPU cores beside the GPU, as in `0-15`; optional;\n" +
-					"  - at most one of `mps`, the number of its parts (usually 100, for percents of threads), `shards`, the number of jobs that may have it at once, " +
-					"and `mig`, a list of MIG devices as objects with `type`, as in `1g.10gb`, and `capabilities`, the numbers of the capability devices of its GPU instance and of its compute instance, from `/proc/driver/nvidia-caps/mig-minors`.",
+					"  - at most one of `mps`, the number of its parts (usually 100, for percents of threads), `shards`, the number of jobs " +
+					"that may have it at once, and `mig`, a list of MIG devices as objects with `type`, as in `1g.10gb`, and `capabilities`, " +
+					"the numbers of the capability devices of its GPU instance and of its compute instance, from `/proc/driver/nvidia-caps/mig-minors`.",
 			},
 		},
 		Return: function.ObjectReturn{AttributeTypes: gresType},

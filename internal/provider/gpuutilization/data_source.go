@@ -130,7 +130,8 @@ func (d *DataSource) choose(v fleet.View, named bool, wanted []string, diags *di
 			out = append(out, name)
 		}
 	}
-	switch text := fmt.Sprintf("Hosts: %s\nFound: These are Hyper-V hosts. Windows does not report GPU utilization to the agent; NVIDIA's driver on Linux does.", strings.Join(others, ", ")); {
+	switch text := fmt.Sprintf("Hosts: %s\nFound: These are Hyper-V hosts. Windows does not report GPU utilization to the agent; "+
+		"NVIDIA's driver on Linux does.", strings.Join(others, ", ")); {
 	case len(others) == 0:
 	case named:
 		diags.AddAttributeError(path.Root("hosts"), "Hosts cannot be measured", text+"\nFix: Leave them out of hosts.")
@@ -163,7 +164,8 @@ func (d *DataSource) failures(m fleet.Measurements, diags *diag.Diagnostics) []s
 	}
 	if len(recorded) > 0 {
 		diags.AddError("A recorded inventory cannot be measured", fmt.Sprintf(
-			"%s\n\nHosts: %s\nFound: %v.\nFix: Read the data source with a provider that reaches the hosts, without inventory_snapshot.", DataSourceType, strings.Join(recorded, ", "), words.Capital(fleet.ErrRecorded.Error())))
+			"%s\n\nHosts: %s\nFound: %v.\nFix: Read the data source with a provider that reaches the hosts, without inventory_snapshot.",
+			DataSourceType, strings.Join(recorded, ", "), words.Capital(fleet.ErrRecorded.Error())))
 	}
 	report.Unreachable(diags, d.Fleet, DataSourceType, away)
 	return away.Silent()

@@ -18,7 +18,10 @@ func (m *model) add(r reading, record map[string]utilization.History) {
 	}
 	for i := range r.gpus {
 		g := &r.gpus[i]
-		x := gpuModel{useModel: use(&g.figures.Use, r.shares(onGPU(g.gpu.ID))), Model: g.gpu.Model, Used: rounded(g.figures.Used()), Advice: []adviceModel{}}
+		x := gpuModel{
+			useModel: use(&g.figures.Use, r.shares(onGPU(g.gpu.ID))), Model: g.gpu.Model, Used: rounded(g.figures.Used()),
+			Advice: []adviceModel{},
+		}
 		if g.figures.MIG != nil {
 			x.MIG = describeMIG(&r, g)
 			// Limits are those of instances, so that they cannot be added up.
@@ -45,10 +48,16 @@ func use(u *utilization.Use, shares []placed) useModel {
 	}
 	for i := range u.Processes {
 		p := &u.Processes[i]
-		out.Processes = append(out.Processes, processModel{PID: int64(p.PID), Name: object.Some(p.Name), Holder: object.Some(p.Holder), Share: object.Some(p.Share), MemoryMiB: p.Memory.MiB()})
+		out.Processes = append(out.Processes, processModel{
+			PID: int64(p.PID), Name: object.NilIfEmpty(p.Name),
+			Holder: object.NilIfEmpty(p.Holder), Share: object.NilIfEmpty(p.Share), MemoryMiB: p.Memory.MiB(),
+		})
 	}
 	for _, p := range shares {
-		out.Shares = append(out.Shares, shareModel{Name: p.share.Name, Owner: object.Some(p.claim.Owner), Mode: string(p.facts.Mode), Fraction: object.Round(p.facts.Fraction)})
+		out.Shares = append(out.Shares, shareModel{
+			Name: p.share.Name, Owner: object.NilIfEmpty(p.claim.Owner), Mode: string(p.facts.Mode),
+			Fraction: object.Round(p.facts.Fraction),
+		})
 	}
 	return out
 }

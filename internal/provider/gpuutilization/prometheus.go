@@ -98,7 +98,10 @@ func (p *prometheus) stored() *prometheusModel {
 	if p == nil {
 		return nil
 	}
-	return &prometheusModel{URL: p.config.URL, Lookback: p.config.Lookback, Timezone: p.config.Timezone, Token: types.StringNull(), Headers: types.MapNull(types.StringType)}
+	return &prometheusModel{
+		URL: p.config.URL, Lookback: p.config.Lookback, Timezone: p.config.Timezone, Token: types.StringNull(),
+		Headers: types.MapNull(types.StringType),
+	}
 }
 
 // record asks the server for the long view of GPUs, by UUID; nil without a server.
@@ -120,7 +123,8 @@ func (p *prometheus) record(ctx context.Context, read []reading, now time.Time, 
 		r, err := p.ask(ctx, part, past)
 		if err != nil {
 			diags.AddAttributeError(path.Root("prometheus"), "No metrics from Prometheus", fmt.Sprintf(
-				"%s\n\nFound: %v.\nFix: Check that the server's address is right, that it can be reached from where Terraform runs and that it accepts bearer_token or headers; "+
+				"%s\n\nFound: %v.\nFix: Check that the server's address is right, that it can be reached from where Terraform runs and that it "+
+					"accepts bearer_token or headers; "+
 					"or leave prometheus out: the present figures need no server.", DataSourceType, words.Capital(err.Error())))
 			return nil
 		}
@@ -130,7 +134,8 @@ func (p *prometheus) record(ctx context.Context, read []reading, now time.Time, 
 		warnings = append(warnings, r.Warnings...)
 	}
 	if slices.Sort(warnings); len(warnings) > 0 {
-		diags.AddAttributeWarning(path.Root("prometheus"), "The Prometheus server warns", DataSourceType+"\n\nFound: "+words.Capital(strings.Join(slices.Compact(warnings), "; ")+"."))
+		diags.AddAttributeWarning(path.Root("prometheus"), "The Prometheus server warns", DataSourceType+"\n\n"+
+			"Found: "+words.Capital(strings.Join(slices.Compact(warnings), "; ")+"."))
 	}
 	return out
 }

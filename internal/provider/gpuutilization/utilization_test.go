@@ -35,7 +35,8 @@ func utilizationOf(more ...string) string {
 
 // onUtilization checks a value of a GPU of hgx01.
 func onUtilization(want knownvalue.Check, n int, steps ...any) statecheck.StateCheck {
-	return statecheck.ExpectKnownValue(utilizationAll, rig.Jsonpath("utilization", append([]any{"hgx01", "gpus", rig.MIGGPU(n)}, steps...)...), want)
+	return statecheck.ExpectKnownValue(utilizationAll, rig.Jsonpath("utilization", append([]any{"hgx01", "gpus", rig.MIGGPU(n)}, steps...)...),
+		want)
 }
 
 // round keeps four digits, as the data source does.
@@ -54,7 +55,12 @@ func shared(r *rig.Rig, shares ...gpu.Share) {
 	r.EditHost("hgx01", func(h *gpu.Host) {
 		h.Claims = append(h.Claims, gpu.Claim{
 			Kind: gpu.ClaimConfig, ID: "inference", Token: "t", Owner: "test", GPUs: []string{rig.MIGGPU(0)},
-			Want: gpu.Want{Config: &gpu.PartitionConfig{ID: "inference", Kind: gpu.KindMPS, MPS: &gpu.MPSLayout{User: &user, Oversubscription: 2}, GPUs: map[string][]string{"hgx01": {rig.MIGGPU(0)}}}},
+			Want: gpu.Want{
+				Config: &gpu.PartitionConfig{
+					ID: "inference", Kind: gpu.KindMPS, MPS: &gpu.MPSLayout{User: &user, Oversubscription: 2},
+					GPUs: map[string][]string{"hgx01": {rig.MIGGPU(0)}},
+				},
+			},
 		})
 		for _, s := range shares {
 			h.Claims = append(h.Claims, gpu.Claim{Kind: gpu.ClaimShare, ID: s.Name, Token: "t " + s.Name, Owner: "test", Want: gpu.Want{Share: &s}})
@@ -76,14 +82,18 @@ func TestUtilization(t *testing.T) {
 	small := rig.At("1g.10gb", 0)
 	shared(r,
 		gpu.Share{Name: "b", Host: "hgx01", Count: 1, MemoryRequest: 20 << 30, MemoryLimit: 60 << 30, Devices: on(0, nil)},
-		gpu.Share{Name: "a", Host: "hgx01", Count: 1, MemoryRequest: 20 << 30, MemoryLimit: 60 << 30, ActiveThreadPercentage: 50, Devices: on(0, nil)},
+		gpu.Share{
+			Name: "a", Host: "hgx01", Count: 1, MemoryRequest: 20 << 30, MemoryLimit: 60 << 30, ActiveThreadPercentage: 50, Devices: on(0, nil),
+		},
 		gpu.Share{Name: "c", Host: "hgx01", Count: 1, Devices: on(1, &small)},
 	)
 	pid := r.Runs(2, nil, "notebook")
 	loads(r, 2, 0, 30<<30)
 	text, number, decimal, none := knownvalue.StringExact, knownvalue.Int64Exact, knownvalue.Float64Exact, knownvalue.Null()
 	share := func(name, mode string, fraction float64) knownvalue.Check {
-		return knownvalue.ObjectExact(map[string]knownvalue.Check{"name": text(name), "owner": text("test"), "mode": text(mode), "fraction": decimal(fraction)})
+		return knownvalue.ObjectExact(map[string]knownvalue.Check{
+			"name": text(name), "owner": text("test"), "mode": text(mode), "fraction": decimal(fraction),
+		})
 	}
 	kinds := func(n int, kinds ...string) []statecheck.StateCheck {
 		out := []statecheck.StateCheck{onUtilization(knownvalue.ListSizeExact(len(kinds)), n, "advice")}
@@ -124,17 +134,20 @@ func TestUtilization(t *testing.T) {
 			onUtilization(number(30*1024), 2, "memory_used_mib"),
 			onUtilization(number(80*1024), 2, "memory_total_mib"),
 			onUtilization(knownvalue.ListExact([]knownvalue.Check{knownvalue.ObjectExact(map[string]knownvalue.Check{
-				"pid": number(int64(pid)), "name": text("notebook"), "holder": text("container 3f2a"), "share": none, "memory_mib": knownvalue.NotNull(),
+				"pid": number(int64(pid)), "name": text("notebook"), "holder": text("container 3f2a"), "share": none,
+				"memory_mib": knownvalue.NotNull(),
 			})}), 2, "processes"),
 
-			statecheck.ExpectKnownValue(utilizationAll, rig.Jsonpath("utilization", "hgx01", "measured_at"), knownvalue.StringRegexp(regexp.MustCompile(`^20\d\d-.*Z$`))),
+			statecheck.ExpectKnownValue(utilizationAll, rig.Jsonpath("utilization", "hgx01", "measured_at"),
+				knownvalue.StringRegexp(regexp.MustCompile(`^20\d\d-.*Z$`))),
 			statecheck.ExpectKnownValue(utilizationAll, rig.Jsonpath("utilization", "hgx01", "window_seconds"), knownvalue.NotNull()),
 			statecheck.ExpectKnownValue(utilizationAll, rig.Jsonpath("totals", "gpus"), number(3)),
 			statecheck.ExpectKnownValue(utilizationAll, rig.Jsonpath("totals", "idle_gpus"), number(2)),
 			statecheck.ExpectKnownValue(utilizationAll, rig.Jsonpath("totals", "unallocatable_memory_slices"), number(1)),
 			statecheck.ExpectKnownValue(utilizationAll, rig.Jsonpath("totals", "allocated_gpus"), decimal(0.8929)),
 			statecheck.ExpectKnownValue(utilizationAll, rig.Jsonpath("totals", "summary"), text(
-				"Of 3 GPUs on 1 hosts 0.9 are allocated and 0.4 were used, with 30.0 GiB of 240.0 GiB of memory; 2 were idle. 1 free memory slices are of no use to any MIG profile.")),
+				"Of 3 GPUs on 1 hosts 0.9 are allocated and 0.4 were used, with 30.0 GiB of 240.0 GiB of memory; 2 were idle. 1 free memory slices "+
+					"are of no use to any MIG profile.")),
 			statecheck.ExpectKnownValue(utilizationAll, rig.Jsonpath("unreachable_hosts"), knownvalue.ListSizeExact(0)),
 			statecheck.ExpectKnownValue(utilizationAll, rig.Jsonpath("advice"), knownvalue.ListSizeExact(7)),
 			statecheck.ExpectKnownValue(utilizationAll, rig.Jsonpath("advice", 0, "host"), text("hgx01")),
@@ -210,7 +223,8 @@ func TestUtilizationWithALongView(t *testing.T) {
 	const bearer, tenant = "token-hunter2", "tenant-hunter3"
 	text, decimal := knownvalue.StringExact, knownvalue.Float64Exact
 	config := r.Block() + utilizationOf(fmt.Sprintf(
-		"prometheus = {\n    url = %q\n    lookback = \"336h\"\n    timezone = \"Europe/Berlin\"\n    bearer_token = %q\n    headers = { X-Scope-OrgID = %q }\n  }", s.URL, bearer, tenant))
+		"prometheus = {\n    url = %q\n    lookback = \"336h\"\n    timezone = \"Europe/Berlin\"\n    bearer_token = %q\n    headers = { "+
+			"X-Scope-OrgID = %q }\n  }", s.URL, bearer, tenant))
 	r.Steps(resource.TestStep{
 		Config: config,
 		ConfigStateChecks: []statecheck.StateCheck{
@@ -257,7 +271,9 @@ func TestUtilizationSendsTheTokenToItsServer(t *testing.T) {
 	r.Steps(
 		resource.TestStep{Config: asks(s.URL, "")},
 		resource.TestStep{Config: asks(other.URL, ""), ExpectError: regexp.MustCompile(`Token is for another server`)},
-		resource.TestStep{Config: asks(strings.Replace(s.URL, "http:", "https:", 1), ""), ExpectError: regexp.MustCompile(`Token is for another server`)},
+		resource.TestStep{
+			Config: asks(strings.Replace(s.URL, "http:", "https:", 1), ""), ExpectError: regexp.MustCompile(`Token is for another server`),
+		},
 	)
 	if len(s.headers) == 0 || s.headers[0].Get("Authorization") != "Bearer hunter2" {
 		t.Errorf("the server heard %v", s.headers)
@@ -276,7 +292,8 @@ func TestUtilizationKeepsSecrets(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.HGX(rig.H100, 1))
 	s := newPrometheus(t, rig.MIGGPU(0))
-	c := rig.NewProcesses(t, r.Block()+secret+utilizationOf(fmt.Sprintf("prometheus = {\n    url = %q\n    headers = { X-Scope-OrgID = var.secret }\n  }", s.URL)))
+	c := rig.NewProcesses(t,
+		r.Block()+secret+utilizationOf(fmt.Sprintf("prometheus = {\n    url = %q\n    headers = { X-Scope-OrgID = var.secret }\n  }", s.URL)))
 	c.Env = append(c.Env, "GPU_PROMETHEUS_TOKEN=hunter2", "TF_VAR_secret=hunter3")
 	c.Apply()
 	state, err := os.ReadFile(filepath.Join(c.Dir, "terraform.tfstate"))
@@ -303,7 +320,9 @@ func TestUtilizationKeepsSecrets(t *testing.T) {
 func TestUtilizationOfAHostThatFailsToMeasure(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.HGX(rig.H100, 1))
-	r.Must(r.Fleet.InjectFault(t.Context(), "hgx01", simulated.Fault{Op: simulated.OpMeasure, Code: backend.Failed, Detail: "nvmlDeviceGetSamples: unknown error (999)"}))
+	r.Must(r.Fleet.InjectFault(t.Context(), "hgx01", simulated.Fault{
+		Op: simulated.OpMeasure, Code: backend.Failed, Detail: "nvmlDeviceGetSamples: unknown error (999)",
+	}))
 	r.Steps(r.Rejects(r.Block()+utilizationOf(), "Host cannot be measured", "Host: hgx01", "nvmlDeviceGetSamples"))
 }
 
@@ -340,15 +359,28 @@ func TestUtilizationRefuses(t *testing.T) {
 		{"unknown host", utilizationOf(`hosts = ["hgx09"]`), []string{"Unknown host", "hgx09"}},
 		{"no host", utilizationOf(`hosts = []`), []string{"at least 1"}},
 		{"unknown GPU", utilizationOf(`gpu_ids = ["GPU-1"]`), []string{"Unknown GPU", "hgx01", "has a GPU GPU-1", "gpu_inventory"}},
-		{"Hyper-V", utilizationOf(`hosts = ["hv01", "hgx01", "hv02"]`), []string{"Hosts cannot be measured", "Hosts: hv01, hv02", "Fix: Leave them out of hosts"}},
-		{"no address", utilizationOf(`prometheus = { url = "prometheus:9090" }`), []string{"Invalid address of a Prometheus server", "Wanted: An address such as", "http://prometheus.example:9090"}},
-		{"a password", utilizationOf(`prometheus = { url = "http://me:${local.secret}@prometheus" }`), []string{"Found: A user or a password in the address"}},
+		{
+			"Hyper-V", utilizationOf(`hosts = ["hv01", "hgx01", "hv02"]`), []string{
+				"Hosts cannot be measured", "Hosts: hv01, hv02", "Fix: Leave them out of hosts",
+			},
+		},
+		{
+			"no address", utilizationOf(`prometheus = { url = "prometheus:9090" }`),
+			[]string{"Invalid address of a Prometheus server", "Wanted: An address such as", "http://prometheus.example:9090"},
+		},
+		{
+			"a password", utilizationOf(`prometheus = { url = "http://me:${local.secret}@prometheus" }`),
+			[]string{"Found: A user or a password in the address"},
+		},
 		{"lookback", server(`lookback = "1h"`), []string{"Invalid duration", "from 2h to 8760h"}},
 		{"time zone", server(`timezone = "Local"`), []string{"Unknown time zone", `"Local"`}},
 		{"header", server(`headers = { "X Y" = "z" }`), []string{"must be the name of an HTTP header"}},
 		{"header value", server(`headers = { X = "${local.secret}\nY: z" }`), []string{"Invalid header", "line breaks"}},
 		{"refused", server(`bearer_token = local.secret`), []string{"No metrics from Prometheus", "403", "go away", "bearer_token"}},
-		{"nobody there", utilizationOf(`prometheus = { url = "http://127.0.0.1:1" }`), []string{"No metrics from Prometheus", "refused", "leave prometheus out"}},
+		{
+			"nobody there", utilizationOf(`prometheus = { url = "http://127.0.0.1:1" }`),
+			[]string{"No metrics from Prometheus", "refused", "leave prometheus out"},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -365,7 +397,8 @@ func TestUtilizationRefuses(t *testing.T) {
 	t.Run("recorded", func(t *testing.T) {
 		t.Parallel()
 		cli := rig.NewCLI(t, fmt.Sprintf("provider \"gpu\" {\n  inventory_snapshot = %q\n}\n", recorded)+utilizationOf(`hosts = ["hgx01"]`))
-		if out := cli.Fails("plan"); !rig.Says("A recorded inventory cannot be measured", "Hosts: hgx01", "without inventory_snapshot").MatchString(out) {
+		if out := cli.Fails("plan"); !rig.Says("A recorded inventory cannot be measured", "Hosts: hgx01", "without inventory_snapshot").
+			MatchString(out) {
 			t.Errorf("%s", out)
 		}
 	})
@@ -400,7 +433,8 @@ func TestUtilizationOfASilentHost(t *testing.T) {
 			// That the GPU is nowhere is not known without the host.
 			Config: r.Block(`on_unreachable = "keep"`) + utilizationOf(fmt.Sprintf("gpu_ids = [%q, %q]", rig.MIGGPU(0), rig.MIGGPU(7))),
 			ConfigStateChecks: []statecheck.StateCheck{
-				statecheck.ExpectKnownValue(utilizationAll, rig.Jsonpath("unreachable_hosts"), knownvalue.ListExact([]knownvalue.Check{knownvalue.StringExact("hgx02")})),
+				statecheck.ExpectKnownValue(utilizationAll, rig.Jsonpath("unreachable_hosts"),
+					knownvalue.ListExact([]knownvalue.Check{knownvalue.StringExact("hgx02")})),
 				statecheck.ExpectKnownValue(utilizationAll, rig.Jsonpath("utilization"), knownvalue.MapSizeExact(1)),
 			},
 		},

@@ -13,15 +13,16 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/valid"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // text is a validator of texts. wrong tells what was found and what is wanted instead, if anything is.
 func text(title, must string, wrong func(s string) (found, wanted string)) validator.String {
-	return valid.String{Must: valid.Must(must), Check: func(s string, at path.Path, diags *diag.Diagnostics) {
+	return tfschema.StringValidator{Must: tfschema.Must(must), Check: func(s string, at path.Path, diags *diag.Diagnostics) {
 		if found, wanted := wrong(s); wanted != "" {
-			diags.AddAttributeError(at, title, fmt.Sprintf("Attribute: %s\nFound: %s.\nWanted: %s.", at, words.Capital(found), words.Capital(wanted)))
+			diags.AddAttributeError(at, title, fmt.Sprintf("Attribute: %s\nFound: %s.\nWanted: %s.", at, words.Capital(found),
+				words.Capital(wanted)))
 		}
 	}}
 }

@@ -19,13 +19,12 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/document"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/computed"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/layout"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/lifecycle"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/optional"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
 )
 
 // DataSourceType is the data source's name in configurations.
@@ -152,99 +151,116 @@ type holderModel struct {
 // Schema implements datasource.DataSource.
 func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp *datasource.SchemaResponse) {
 	resp.Schema = schema.Schema{
-		MarkdownDescription: "What the hosts have: GPUs with the assigned status that Windows Admin Center shows, virtual machines, pools, MPS daemons, shares, and who holds what.",
+		MarkdownDescription: "What the hosts have: GPUs with the assigned status that Windows Admin Center shows, virtual machines, pools, " +
+			"MPS daemons, shares, and who holds what.",
 		Attributes: map[string]schema.Attribute{
-			"hosts":        optional.SetOf(types.StringType, "Hosts to look at, as the provider names them. Default: all.", scope.HostValidators()...),
-			"include_json": optional.Flag("Whether to fill in `json`. It is large and changes whenever a VM starts or stops."),
-			"inventory": computed.Map("The hosts, by name.", computed.Attributes{
-				"platform":   computed.Text("`hyperv` or `linux`."),
-				"os":         computed.Text("The operating system."),
-				"os_build":   computed.Number("The operating system's build; null when not known."),
-				"cluster":    computed.Text("The failover cluster; null for a standalone host."),
-				"node_state": computed.Text("The node's state in its cluster: `up`, `down`, `paused`, `draining` or `joining`; null for a standalone host."),
-				"booted_at":  computed.Text("When the host last started, in RFC 3339; null when not known."),
-				"gpus":       gpusAttribute(),
-				"vms": computed.Map("The virtual machines that the host owns now, by id.", computed.Attributes{
-					"name":       computed.Text("The VM's name."),
-					"state":      computed.Text("`running`, `off`, `saved`, `paused`, `starting`, `stopping` or `other`."),
-					"generation": computed.Number("1 or 2. A GPU partition needs 2."),
-					"clustered":  computed.Flag("Whether the VM is a cluster role."),
-					"guest":      computed.Text("The guest's operating system, as it says itself while it runs: `Windows 11 Enterprise`. Null when not known. Rule `supported-guest` compares it."),
+			"hosts": tfschema.OptionalSetOf(types.StringType, "Hosts to look at, as the provider names them. Default: all.",
+				scope.HostValidators()...),
+			"include_json": tfschema.OptionalFlag("Whether to fill in `json`. It is large and changes whenever a VM starts or stops."),
+			"inventory": tfschema.ComputedMap("The hosts, by name.", tfschema.Attributes{
+				"platform": tfschema.ComputedText("`hyperv` or `linux`."),
+				"os":       tfschema.ComputedText("The operating system."),
+				"os_build": tfschema.ComputedNumber("The operating system's build; null when not known."),
+				"cluster":  tfschema.ComputedText("The failover cluster; null for a standalone host."),
+				"node_state": tfschema.ComputedText("The node's state in its cluster: `up`, `down`, `paused`, `draining` or `joining`; " +
+					"null for a standalone host."),
+				"booted_at": tfschema.ComputedText("When the host last started, in RFC 3339; null when not known."),
+				"gpus":      gpusAttribute(),
+				"vms": tfschema.ComputedMap("The virtual machines that the host owns now, by id.", tfschema.Attributes{
+					"name":       tfschema.ComputedText("The VM's name."),
+					"state":      tfschema.ComputedText("`running`, `off`, `saved`, `paused`, `starting`, `stopping` or `other`."),
+					"generation": tfschema.ComputedNumber("1 or 2. A GPU partition needs 2."),
+					"clustered":  tfschema.ComputedFlag("Whether the VM is a cluster role."),
+					"guest": tfschema.ComputedText("The guest's operating system, as it says itself while it runs: `Windows 11 Enterprise`. " +
+						"Null when not known. Rule `supported-guest` compares it."),
 				}),
-				"pools":             computed.MapOf(types.ListType{ElemType: types.StringType}, "GPU ids by pool name."),
-				"mps_program":       computed.Text("Where `nvidia-cuda-mps-control` is; null on a host without it."),
+				"pools":             tfschema.ComputedMapOf(types.ListType{ElemType: types.StringType}, "GPU ids by pool name."),
+				"mps_program":       tfschema.ComputedText("Where `nvidia-cuda-mps-control` is; null on a host without it."),
 				"mps_daemons":       daemonsAttribute(),
 				"shares":            sharesAttribute(),
-				"container_toolkit": computed.Text("The version of NVIDIA's container toolkit; null on a host without it."),
-				"stale": computed.ListOf(types.StringType, "Files and services that follow from the layout and are behind it, each with why: device nodes and CDI specifications of MIG instances. "+
+				"container_toolkit": tfschema.ComputedText("The version of NVIDIA's container toolkit; null on a host without it."),
+				"stale": tfschema.ComputedListOf(types.StringType, "Files and services that follow from the layout and are behind it, each with why: "+
+					"device nodes and CDI specifications of MIG instances. "+
 					"The next change of the host or `gpu-agent reconcile` tries again."),
-				"unknown": computed.List("What could not be read of the host. It may be there or not; changes that it concerns are refused, and all others work.", computed.Attributes{
-					"part":   computed.Text("What it is of the host: `gpus`, `vms`, `partitions`, `devices`, `pools`, `policies`, `cluster`, `mps_daemons`, `shares` or `host`."),
-					"gpu_id": computed.Text("The GPU that it is about; null for all of them. A GPU that does not tell its id is listed as `unknown-` with a number."),
-					"vm_id":  computed.Text("The VM that it is about; null for all of them."),
-					"why":    computed.Text("The call or the query that failed, and what it answered."),
+				"unknown": tfschema.ComputedList("What could not be read of the host. It may be there or not; changes that it concerns are "+
+					"refused, and all others work.", tfschema.Attributes{
+					"part": tfschema.ComputedText("What it is of the host: `gpus`, `vms`, `partitions`, `devices`, `pools`, `policies`, `cluster`, " +
+						"`mps_daemons`, `shares` or `host`."),
+					"gpu_id": tfschema.ComputedText("The GPU that it is about; null for all of them. A GPU that does not tell its id is listed as " +
+						"`unknown-` with a number."),
+					"vm_id": tfschema.ComputedText("The VM that it is about; null for all of them."),
+					"why":   tfschema.ComputedText("The call or the query that failed, and what it answered."),
 				}),
 			}),
-			"holders": computed.List("Who holds what: one entry for each GPU partition adapter and each whole GPU of a VM.", computed.Attributes{
-				"host":         computed.Text("The VM's owner host."),
-				"vm":           computed.Text("The VM's name."),
-				"vm_id":        computed.Text("The VM's id."),
-				"kind":         computed.Text("`partition`, `pool` or `device`."),
-				"gpu_id":       computed.Text("The GPU; null for a partition or pool of a VM that is off and not bound to a GPU."),
-				"partition_id": computed.Number("The partition's number on the GPU, while the VM runs."),
-				"pool":         computed.Text("The pool, for kind `pool`."),
-				"owner":        computed.Text("The owner in the VM's claim; null when no Terraform resource claims the VM."),
+			"holders": tfschema.ComputedList("Who holds what: one entry for each GPU partition adapter and "+
+				"each whole GPU of a VM.", tfschema.Attributes{
+				"host":         tfschema.ComputedText("The VM's owner host."),
+				"vm":           tfschema.ComputedText("The VM's name."),
+				"vm_id":        tfschema.ComputedText("The VM's id."),
+				"kind":         tfschema.ComputedText("`partition`, `pool` or `device`."),
+				"gpu_id":       tfschema.ComputedText("The GPU; null for a partition or pool of a VM that is off and not bound to a GPU."),
+				"partition_id": tfschema.ComputedNumber("The partition's number on the GPU, while the VM runs."),
+				"pool":         tfschema.ComputedText("The pool, for kind `pool`."),
+				"owner":        tfschema.ComputedText("The owner in the VM's claim; null when no Terraform resource claims the VM."),
 			}),
-			"unreachable_hosts": computed.ListOf(types.StringType, "Hosts that did not answer; always empty unless the provider's `on_unreachable` is `keep`."),
-			"json":              computed.Text("The hosts in the snapshot format, as a string; null unless `include_json` is set. Written to a file it serves as `simulated_fleet` or `inventory_snapshot`."),
+			"unreachable_hosts": tfschema.ComputedListOf(types.StringType, "Hosts that did not answer; always empty unless the provider's "+
+				"`on_unreachable` is `keep`."),
+			"json": tfschema.ComputedText("The hosts in the snapshot format, as a string; null unless `include_json` is set. " +
+				"Written to a file it serves as `simulated_fleet` or `inventory_snapshot`."),
 		},
 	}
 }
 
 func gpusAttribute() schema.Attribute {
-	return computed.Map("The GPUs, by id: the PCI location path on Hyper-V, the UUID on Linux.", computed.Attributes{
-		"model":    computed.Text("The model."),
-		"vendor":   computed.Text("The vendor."),
-		"vram_mib": computed.Number("Memory in MiB."),
-		"status": computed.Text("`partitioned`, `ready_for_dda`, `paravirtualization` or `not_assignable` as in Windows Admin Center, or `assigned` for a GPU " +
-			"that a VM has whole."),
-		"problem":                computed.Text("Why the GPU does not work, in the host's own words; null when it does."),
-		"instance_path":          computed.Text("The device instance path; it begins with `PCIP` while the GPU is dismounted."),
-		"driver_version":         computed.Text("The host driver's version."),
-		"dismounted":             computed.Flag("Whether the host has given the GPU up for passthrough."),
-		"pool":                   computed.Text("The pool that the GPU is in; null for none."),
-		"partition_count":        computed.Number("Partitions; null for a GPU that cannot be partitioned."),
-		"valid_partition_counts": computed.ListOf(types.Int64Type, "The counts that the driver offers."),
-		"partition_vram_mib":     computed.Number("Memory of one partition in MiB."),
-		"free_partitions":        computed.Number("Partitions that no running VM holds."),
-		"address":                computed.Text("The PCI address on Linux; null on Hyper-V."),
-		"mig_enabled":            computed.Flag("Whether the GPU is in MIG mode; null for a GPU without MIG."),
-		"mig_instances": computed.List("The MIG instances.", computed.Attributes{
-			"profile":    computed.Text("The instance's profile."),
-			"start":      computed.Number("Its first memory slice."),
-			"memory_mib": computed.Number("Its memory in MiB."),
-			"uuids":      computed.ListOf(types.StringType, "The UUIDs of its compute instances, which are the MIG devices."),
+	return tfschema.ComputedMap("The GPUs, by id: the PCI location path on Hyper-V, the UUID on Linux.", tfschema.Attributes{
+		"model":    tfschema.ComputedText("The model."),
+		"vendor":   tfschema.ComputedText("The vendor."),
+		"vram_mib": tfschema.ComputedNumber("Memory in MiB."),
+		"status": tfschema.ComputedText("`partitioned`, `ready_for_dda`, `paravirtualization` or `not_assignable` as in Windows Admin Center, " +
+			"or `assigned` for a GPU that a VM has whole."),
+		"problem":                tfschema.ComputedText("Why the GPU does not work, in the host's own words; null when it does."),
+		"instance_path":          tfschema.ComputedText("The device instance path; it begins with `PCIP` while the GPU is dismounted."),
+		"driver_version":         tfschema.ComputedText("The host driver's version."),
+		"dismounted":             tfschema.ComputedFlag("Whether the host has given the GPU up for passthrough."),
+		"pool":                   tfschema.ComputedText("The pool that the GPU is in; null for none."),
+		"partition_count":        tfschema.ComputedNumber("Partitions; null for a GPU that cannot be partitioned."),
+		"valid_partition_counts": tfschema.ComputedListOf(types.Int64Type, "The counts that the driver offers."),
+		"partition_vram_mib":     tfschema.ComputedNumber("Memory of one partition in MiB."),
+		"free_partitions":        tfschema.ComputedNumber("Partitions that no running VM holds."),
+		"address":                tfschema.ComputedText("The PCI address on Linux; null on Hyper-V."),
+		"mig_enabled":            tfschema.ComputedFlag("Whether the GPU is in MIG mode; null for a GPU without MIG."),
+		"mig_instances": tfschema.ComputedList("The MIG instances.", tfschema.Attributes{
+			"profile":    tfschema.ComputedText("The instance's profile."),
+			"start":      tfschema.ComputedNumber("Its first memory slice."),
+			"memory_mib": tfschema.ComputedNumber("Its memory in MiB."),
+			"uuids":      tfschema.ComputedListOf(types.StringType, "The UUIDs of its compute instances, which are the MIG devices."),
 		}),
-		"virtual_functions":         computed.Number("How many SR-IOV virtual functions the GPU has for vGPUs, `0` when these lie on the GPU itself; null for a GPU without vGPUs."),
-		"virtual_functions_enabled": computed.Flag("Whether the virtual functions are on; null for a GPU without vGPUs."),
-		"vgpu_heterogeneous":        computed.Flag("Whether the GPU is in the mode in which vGPUs of different frame buffer sizes share it; null for a GPU without vGPUs."),
-		"vgpus": computed.List("The vGPUs.", computed.Attributes{
-			"type":     computed.Text("The vGPU's type."),
-			"function": computed.Number("The index of its virtual function; null for a vGPU on the GPU itself."),
-			"address":  computed.Text("The PCI address that a VM is given."),
-			"uuid":     computed.Text("The UUID of the mediated device; null for a vGPU that is none."),
-			"holder":   computed.Text("Who holds it, such as `VM web-01`; null for nobody."),
+		"virtual_functions": tfschema.ComputedNumber("How many SR-IOV virtual functions the GPU has for vGPUs, `0` when these lie on " +
+			"the GPU itself; null for a GPU without vGPUs."),
+		"virtual_functions_enabled": tfschema.ComputedFlag("Whether the virtual functions are on; null for a GPU without vGPUs."),
+		"vgpu_heterogeneous": tfschema.ComputedFlag("Whether the GPU is in the mode in which vGPUs of different frame buffer sizes " +
+			"share it; null for a GPU without vGPUs."),
+		"vgpus": tfschema.ComputedList("The vGPUs.", tfschema.Attributes{
+			"type":     tfschema.ComputedText("The vGPU's type."),
+			"function": tfschema.ComputedNumber("The index of its virtual function; null for a vGPU on the GPU itself."),
+			"address":  tfschema.ComputedText("The PCI address that a VM is given."),
+			"uuid":     tfschema.ComputedText("The UUID of the mediated device; null for a vGPU that is none."),
+			"holder":   tfschema.ComputedText("Who holds it, such as `VM web-01`; null for nobody."),
 		}),
-		"compute_mode":       computed.Text("How many processes may use the GPU: `default`, `exclusive_process` or `prohibited`; null when not known."),
-		"time_slice":         computed.Text("The length of a process's time slice: `default`, `short`, `medium` or `long`; null when not known."),
-		"compute_capability": computed.Text("CUDA's compute capability, such as `9.0`; null when not known."),
-		"processes": computed.List("The processes that use the GPU, as far as its driver tells. Always empty on Hyper-V.", computed.Attributes{
-			"pid":          computed.Number("The process id."),
-			"name":         computed.Text("The process's name; null when not known."),
-			"holder":       computed.Text("Who the process is, such as `unit train.service`, `container 3f2a` or `VM web-01`; null when not known."),
-			"memory_mib":   computed.Number("The memory that it uses, in MiB."),
-			"mig_instance": computed.Text("The MIG instance that it runs in, such as `3g.40gb@4`; null for none."),
-			"share":        computed.Text("The `gpu_share` that it was started in; null for none."),
+		"compute_mode": tfschema.ComputedText("How many processes may use the GPU: `default`, `exclusive_process` or " +
+			"`prohibited`; null when not known."),
+		"time_slice": tfschema.ComputedText("The length of a process's time slice: `default`, `short`, `medium` or " +
+			"`long`; null when not known."),
+		"compute_capability": tfschema.ComputedText("CUDA's compute capability, such as `9.0`; null when not known."),
+		"processes": tfschema.ComputedList("The processes that use the GPU, as far as its driver tells. "+
+			"Always empty on Hyper-V.", tfschema.Attributes{
+			"pid":  tfschema.ComputedNumber("The process id."),
+			"name": tfschema.ComputedText("The process's name; null when not known."),
+			"holder": tfschema.ComputedText("Who the process is, such as `unit train.service`, `container 3f2a` or `VM " +
+				"web-01`; null when not known."),
+			"memory_mib":   tfschema.ComputedNumber("The memory that it uses, in MiB."),
+			"mig_instance": tfschema.ComputedText("The MIG instance that it runs in, such as `3g.40gb@4`; null for none."),
+			"share":        tfschema.ComputedText("The `gpu_share` that it was started in; null for none."),
 		}),
 	})
 }
@@ -286,7 +302,10 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 }
 
 func describe(h *gpu.Host) hostModel {
-	out := hostModel{Platform: string(h.Platform), OS: h.OS.Name, GPUs: map[string]gpuModel{}, VMs: map[string]vmModel{}, Pools: map[string][]string{}}
+	out := hostModel{
+		Platform: string(h.Platform), OS: h.OS.Name, GPUs: map[string]gpuModel{}, VMs: map[string]vmModel{},
+		Pools: map[string][]string{},
+	}
 	if h.OS.Build != 0 {
 		out.OSBuild = new(int64(h.OS.Build))
 	}
@@ -299,15 +318,19 @@ func describe(h *gpu.Host) hostModel {
 	out.describeSharing(h)
 	out.Unknown, out.Stale = []unknownModel{}, append([]string{}, h.Stale...)
 	for _, u := range h.Unknown {
-		out.Unknown = append(out.Unknown, unknownModel{Part: string(u.Part), GPU: object.Some(u.GPU), VM: object.Some(u.VM), Why: u.Why})
+		out.Unknown = append(out.Unknown, unknownModel{
+			Part: string(u.Part), GPU: object.NilIfEmpty(u.GPU), VM: object.NilIfEmpty(u.VM),
+			Why: u.Why,
+		})
 	}
 	for i := range h.GPUs {
 		g := &h.GPUs[i]
 		x := gpuModel{
 			Model: g.Model, Vendor: g.Vendor, VRAMMiB: g.VRAM.MiB(), Status: string(g.Status), InstancePath: g.InstancePath,
-			DriverVersion: g.Driver.Version, Dismounted: g.Dismounted, ValidCounts: []int64{}, Problem: object.Some(g.Problem),
-			Address: object.Some(g.Address), MIGInstances: []instanceModel{}, Processes: []processModel{}, VGPUs: []vgpuModel{},
-			ComputeMode: object.Some(g.ComputeMode), TimeSlice: object.Some(g.TimeSlice), ComputeCapability: object.Some(g.ComputeCapability),
+			DriverVersion: g.Driver.Version, Dismounted: g.Dismounted, ValidCounts: []int64{}, Problem: object.NilIfEmpty(g.Problem),
+			Address: object.NilIfEmpty(g.Address), MIGInstances: []instanceModel{}, Processes: []processModel{}, VGPUs: []vgpuModel{},
+			ComputeMode: object.NilIfEmpty(g.ComputeMode), TimeSlice: object.NilIfEmpty(g.TimeSlice),
+			ComputeCapability: object.NilIfEmpty(g.ComputeCapability),
 		}
 		if g.MIG != nil {
 			x.describeMIG(g.MIG)
@@ -334,7 +357,10 @@ func describe(h *gpu.Host) hostModel {
 	}
 	for i := range h.VMs {
 		vm := &h.VMs[i]
-		out.VMs[vm.ID] = vmModel{Name: vm.Name, State: string(vm.State), Generation: int64(vm.Generation), Clustered: vm.Clustered, Guest: object.Some(vm.Guest)}
+		out.VMs[vm.ID] = vmModel{
+			Name: vm.Name, State: string(vm.State), Generation: int64(vm.Generation), Clustered: vm.Clustered,
+			Guest: object.NilIfEmpty(vm.Guest),
+		}
 	}
 	for _, p := range h.Pools {
 		out.Pools[p.Name] = append([]string{}, p.GPUs...)
@@ -353,7 +379,7 @@ func holders(host string, h *gpu.Host, v fleet.View) []holderModel {
 		held := heldPartitions(h, vm.ID)
 		for j, ad := range vm.PartitionAdapters {
 			x := base
-			x.Kind, x.GPUID = "partition", object.Some(ad.PinnedGPU)
+			x.Kind, x.GPUID = "partition", object.NilIfEmpty(ad.PinnedGPU)
 			if j < len(held) {
 				x.GPUID, x.PartitionID = held[j].GPUID, held[j].PartitionID
 			}
@@ -361,7 +387,7 @@ func holders(host string, h *gpu.Host, v fleet.View) []holderModel {
 		}
 		for _, dev := range vm.Devices {
 			x := base
-			x.Kind, x.Pool, x.GPUID = "device", object.Some(dev.Pool), object.Some(dev.GPU)
+			x.Kind, x.Pool, x.GPUID = "device", object.NilIfEmpty(dev.Pool), object.NilIfEmpty(dev.GPU)
 			if dev.Pool != "" {
 				x.Kind = "pool"
 			}
@@ -408,13 +434,17 @@ func (x *gpuModel) describeVGPUs(v *gpu.VGPU) {
 	for i := range now {
 		in := &now[i]
 		x.VGPUs = append(x.VGPUs, vgpuModel{
-			Type: in.Type, Function: layout.Function(in.VGPUPlace), Address: object.Some(in.Address), UUID: object.Some(in.UUID), Holder: object.Some(in.Holder),
+			Type: in.Type, Function: layout.Function(in.VGPUPlace), Address: object.NilIfEmpty(in.Address), UUID: object.NilIfEmpty(in.UUID),
+			Holder: object.NilIfEmpty(in.Holder),
 		})
 	}
 }
 
 func describeProcess(g *gpu.GPU, p gpu.Process) processModel {
-	out := processModel{PID: int64(p.PID), Name: object.Some(p.Name), Holder: object.Some(p.Holder), MemoryMiB: p.Memory.MiB(), Share: object.Some(p.Share)}
+	out := processModel{
+		PID: int64(p.PID), Name: object.NilIfEmpty(p.Name), Holder: object.NilIfEmpty(p.Holder), MemoryMiB: p.Memory.MiB(),
+		Share: object.NilIfEmpty(p.Share),
+	}
 	if g.MIG == nil || p.GPUInstance == nil {
 		return out
 	}

@@ -67,7 +67,8 @@ data "gpu_inventory" "one" {
 			is(number(15), "hv01", "gpus", held, "free_partitions"),
 			is(number(16), "hv01", "gpus", free, "free_partitions"),
 			is(number(948), "hv01", "gpus", held, "partition_vram_mib"),
-			is(knownvalue.ListExact([]knownvalue.Check{number(1), number(2), number(4), number(8), number(16)}), "hv01", "gpus", held, "valid_partition_counts"),
+			is(knownvalue.ListExact([]knownvalue.Check{number(1), number(2), number(4), number(8), number(16)}),
+				"hv01", "gpus", held, "valid_partition_counts"),
 			is(text("paravirtualization"), "hv01", "gpus", paravirtual.ID, "status"),
 			is(text("not_assignable"), "hv01", "gpus", rig.Console().ID, "status"),
 			is(knownvalue.Null(), "hv01", "gpus", rig.Console().ID, "partition_count"),
@@ -81,7 +82,8 @@ data "gpu_inventory" "one" {
 			is(text("running"), "hv01", "vms", rig.VMID(2), "state"),
 			is(text("Windows 11 Enterprise"), "hv01", "vms", rig.VMID(2), "guest"),
 			is(knownvalue.Null(), "hv01", "vms", rig.VMID(1), "guest"),
-			is(knownvalue.MapExact(map[string]knownvalue.Check{"render": knownvalue.ListExact([]knownvalue.Check{text(rig.GPU1)})}), "hv02", "pools"),
+			is(knownvalue.MapExact(map[string]knownvalue.Check{"render": knownvalue.ListExact([]knownvalue.Check{text(rig.GPU1)})}),
+				"hv02", "pools"),
 			statecheck.ExpectKnownValue(all, rig.Jsonpath("holders"), knownvalue.ListExact([]knownvalue.Check{
 				holder("hv01", "avd-01", 1, "partition", held, 0, "", ""),
 				holder("hv01", "avd-03", 3, "partition", "", -1, "", "test"),
@@ -124,7 +126,8 @@ func TestInventoryLeavesAHostOutOnlyWhenToldToKeep(t *testing.T) {
 		resource.TestStep{
 			Config: r.Block(`on_unreachable = "keep"`) + data,
 			ConfigStateChecks: []statecheck.StateCheck{
-				statecheck.ExpectKnownValue("data.gpu_inventory.all", rig.Jsonpath("unreachable_hosts"), knownvalue.ListExact([]knownvalue.Check{knownvalue.StringExact("hv02")})),
+				statecheck.ExpectKnownValue("data.gpu_inventory.all", rig.Jsonpath("unreachable_hosts"),
+					knownvalue.ListExact([]knownvalue.Check{knownvalue.StringExact("hv02")})),
 				statecheck.ExpectKnownValue("data.gpu_inventory.all", rig.Jsonpath("inventory"), knownvalue.MapSizeExact(1)),
 			},
 		},

@@ -29,10 +29,12 @@ func TestInventoryShowsMIGAndProcesses(t *testing.T) {
 			is(knownvalue.Bool(true), "gpus", rig.MIGGPU(0), "mig_enabled"),
 			is(knownvalue.Bool(false), "gpus", rig.MIGGPU(1), "mig_enabled"),
 			is(knownvalue.ListExact([]knownvalue.Check{knownvalue.ObjectExact(map[string]knownvalue.Check{
-				"profile": text("3g.40gb"), "start": number(4), "memory_mib": number(rig.H100Memory(t, "3g.40gb")), "uuids": knownvalue.ListSizeExact(1),
+				"profile": text("3g.40gb"), "start": number(4), "memory_mib": number(rig.H100Memory(t, "3g.40gb")),
+				"uuids": knownvalue.ListSizeExact(1),
 			})}), "gpus", rig.MIGGPU(0), "mig_instances"),
 			is(knownvalue.ListExact([]knownvalue.Check{knownvalue.ObjectExact(map[string]knownvalue.Check{
-				"pid": number(int64(pid)), "name": text("python"), "holder": text("container 3f2a"), "memory_mib": number(0), "mig_instance": text("3g.40gb@4"), "share": knownvalue.Null(),
+				"pid": number(int64(pid)), "name": text("python"), "holder": text("container 3f2a"), "memory_mib": number(0),
+				"mig_instance": text("3g.40gb@4"), "share": knownvalue.Null(),
 			})}), "gpus", rig.MIGGPU(0), "processes"),
 			is(knownvalue.ListSizeExact(0), "gpus", rig.MIGGPU(1), "mig_instances"),
 		},

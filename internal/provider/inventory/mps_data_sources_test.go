@@ -22,12 +22,15 @@ func TestInventoryShowsMPS(t *testing.T) {
 	r.Steps(resource.TestStep{
 		Config: r.Block() + `data "gpu_inventory" "all" {}`,
 		ConfigStateChecks: []statecheck.StateCheck{
-			is(text("/usr/bin/nvidia-cuda-mps-control"), "mps_program"), is(text("1.18.0"), "container_toolkit"), is(knownvalue.MapSizeExact(0), "shares"),
+			is(text("/usr/bin/nvidia-cuda-mps-control"), "mps_program"), is(text("1.18.0"), "container_toolkit"),
+			is(knownvalue.MapSizeExact(0), "shares"),
 			is(text("exclusive_process"), "gpus", rig.SharedCard(0), "compute_mode"), is(text("default"), "gpus", rig.SharedCard(0), "time_slice"),
 			is(text("8.9"), "gpus", rig.SharedCard(0), "compute_capability"),
 			is(knownvalue.ListExact([]knownvalue.Check{knownvalue.ObjectExact(map[string]knownvalue.Check{
-				"name": text("inference"), "gpu_ids": knownvalue.ListExact([]knownvalue.Check{text(rig.SharedCard(0)), text(rig.SharedCard(1))}), "mig_instance": null,
-				"pid": knownvalue.NotNull(), "pipe_directory": knownvalue.NotNull(), "uid": knownvalue.Int64Exact(1000), "multi_user": knownvalue.Bool(false),
+				"name": text("inference"), "gpu_ids": knownvalue.ListExact([]knownvalue.Check{text(rig.SharedCard(0)), text(rig.SharedCard(1))}),
+				"mig_instance": null,
+				"pid":          knownvalue.NotNull(), "pipe_directory": knownvalue.NotNull(), "uid": knownvalue.Int64Exact(1000),
+				"multi_user":               knownvalue.Bool(false),
 				"active_thread_percentage": knownvalue.Float64Exact(25), "pinned_memory_limit_mib": knownvalue.Int64Exact(10240),
 				"client_pids": knownvalue.ListExact([]knownvalue.Check{knownvalue.Int64Exact(int64(pid))}), "problem": null,
 			})}), "mps_daemons"),

@@ -10,8 +10,8 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/computed"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
 )
 
 type daemonModel struct {
@@ -35,42 +35,47 @@ type shareModel struct {
 }
 
 func daemonsAttribute() schema.Attribute {
-	return computed.List("The control daemons of the Multi-Process Service (MPS) on the host, those of `gpu_partition_config` and those of others.", computed.Attributes{
-		"name":                     computed.Text("The daemon's name; null for one that this provider has not made."),
-		"gpu_ids":                  computed.ListOf(types.StringType, "The GPUs that it serves, in the order in which clients count them. One that the host no longer has goes by its UUID."),
-		"mig_instance":             computed.Text("The GPU instance that it serves, such as `3g.40gb@4`; null for whole GPUs."),
-		"pid":                      computed.Number("Its process id; null while it does not run."),
-		"pipe_directory":           computed.Text("What clients set `CUDA_MPS_PIPE_DIRECTORY` to."),
-		"uid":                      computed.Number("The id of the user whose processes may be clients; null with `multi_user`, or when not known."),
-		"multi_user":               computed.Flag("Whether processes of all users may be clients."),
-		"active_thread_percentage": computed.Decimal("The most of a device's multiprocessors for each client process, in percent; null for no limit."),
-		"pinned_memory_limit_mib":  computed.Number("The most memory for each client process on each device, in MiB; null for no limit."),
-		"client_pids":              computed.ListOf(types.Int64Type, "The process ids of its clients; always empty for a daemon that this provider has not made."),
-		"problem":                  computed.Text("Why the daemon does not run or answer; null when it does."),
+	return tfschema.ComputedList("The control daemons of the Multi-Process Service (MPS) on the host, those of "+
+		"`gpu_partition_config` and those of others.", tfschema.Attributes{
+		"name": tfschema.ComputedText("The daemon's name; null for one that this provider has not made."),
+		"gpu_ids": tfschema.ComputedListOf(types.StringType, "The GPUs that it serves, in the order in which clients count "+
+			"them. One that the host no longer has goes by its UUID."),
+		"mig_instance":   tfschema.ComputedText("The GPU instance that it serves, such as `3g.40gb@4`; null for whole GPUs."),
+		"pid":            tfschema.ComputedNumber("Its process id; null while it does not run."),
+		"pipe_directory": tfschema.ComputedText("What clients set `CUDA_MPS_PIPE_DIRECTORY` to."),
+		"uid": tfschema.ComputedNumber("The id of the user whose processes may be clients; " +
+			"null with `multi_user`, or when not known."),
+		"multi_user": tfschema.ComputedFlag("Whether processes of all users may be clients."),
+		"active_thread_percentage": tfschema.ComputedDecimal("The most of a device's multiprocessors for each client process, " +
+			"in percent; null for no limit."),
+		"pinned_memory_limit_mib": tfschema.ComputedNumber("The most memory for each client process on each device, in MiB; null for no limit."),
+		"client_pids": tfschema.ComputedListOf(types.Int64Type, "The process ids of its clients; always empty for a daemon that "+
+			"this provider has not made."),
+		"problem": tfschema.ComputedText("Why the daemon does not run or answer; null when it does."),
 	})
 }
 
 func sharesAttribute() schema.Attribute {
-	return computed.Map("What `gpu_share` has handed to containers of the host, by name.", computed.Attributes{
-		"cdi_device":  computed.Text("The CDI device by which containers ask for it."),
-		"environment": computed.MapOf(types.StringType, "What a process of the host needs in its environment to be in the share."),
-		"note":        computed.Text("What containers lack; null for nothing."),
+	return tfschema.ComputedMap("What `gpu_share` has handed to containers of the host, by name.", tfschema.Attributes{
+		"cdi_device":  tfschema.ComputedText("The CDI device by which containers ask for it."),
+		"environment": tfschema.ComputedMapOf(types.StringType, "What a process of the host needs in its environment to be in the share."),
+		"note":        tfschema.ComputedText("What containers lack; null for nothing."),
 	})
 }
 
 // describeSharing fills in what processes and containers share.
 func (m *hostModel) describeSharing(h *gpu.Host) {
-	m.ContainerToolkit = object.Some(h.ContainerToolkit)
+	m.ContainerToolkit = object.NilIfEmpty(h.ContainerToolkit)
 	m.Daemons, m.Shares = []daemonModel{}, map[string]shareModel{}
 	if h.MPS != nil {
-		m.MPSProgram = object.Some(h.MPS.Program)
-		for i := range h.MPS.Daemons {
-			m.Daemons = append(m.Daemons, describeDaemon(&h.MPS.Daemons[i]))
+		m.MPSProgram = object.NilIfEmpty(h.MPS.Program)
+		byName := func(a, b gpu.MPSDaemon) int { return cmp.Compare(a.Name, b.Name) }
+		for _, daemon := range slices.SortedStableFunc(slices.Values(h.MPS.Daemons), byName) {
+			m.Daemons = append(m.Daemons, describeDaemon(&daemon))
 		}
-		slices.SortStableFunc(m.Daemons, func(a, b daemonModel) int { return cmp.Compare(object.Value(a.Name), object.Value(b.Name)) })
 	}
 	for _, s := range h.Shares {
-		x := shareModel{CDIDevice: s.CDIDevice, Environment: map[string]string{}, Note: object.Some(s.Note)}
+		x := shareModel{CDIDevice: s.CDIDevice, Environment: map[string]string{}, Note: object.NilIfEmpty(s.Note)}
 		maps.Copy(x.Environment, s.Environment)
 		m.Shares[s.Name] = x
 	}
@@ -78,7 +83,8 @@ func (m *hostModel) describeSharing(h *gpu.Host) {
 
 func describeDaemon(d *gpu.MPSDaemon) daemonModel {
 	out := daemonModel{
-		Name: object.Some(d.Name), GPUIDs: []string{}, PipeDirectory: object.Some(d.PipeDir), MultiUser: d.MultiUser, Clients: []int64{}, Problem: object.Some(d.Problem),
+		Name: object.NilIfEmpty(d.Name), GPUIDs: []string{}, PipeDirectory: object.NilIfEmpty(d.PipeDir), MultiUser: d.MultiUser,
+		Clients: []int64{}, Problem: object.NilIfEmpty(d.Problem),
 	}
 	for _, at := range d.Devices {
 		out.GPUIDs = append(out.GPUIDs, at.GPU)

@@ -19,15 +19,18 @@ func TestInventoryShowsVGPUsAndWhoHoldsThem(t *testing.T) {
 	r.Must(r.Fleet.CreateVGPUOutside(t.Context(), "kvm01", rig.VGPUCard(0), place))
 	r.Holds(0, place, "web-01")
 	is := func(want knownvalue.Check, steps ...any) statecheck.StateCheck {
-		return statecheck.ExpectKnownValue("data.gpu_inventory.all", rig.Jsonpath("inventory", append([]any{"kvm01", "gpus", rig.VGPUCard(0)}, steps...)...), want)
+		return statecheck.ExpectKnownValue("data.gpu_inventory.all",
+			rig.Jsonpath("inventory", append([]any{"kvm01", "gpus", rig.VGPUCard(0)}, steps...)...), want)
 	}
 	text, number := knownvalue.StringExact, knownvalue.Int64Exact
 	r.Steps(resource.TestStep{
 		Config: r.Block() + `data "gpu_inventory" "all" {}`,
 		ConfigStateChecks: []statecheck.StateCheck{
-			is(number(32), "virtual_functions"), is(knownvalue.Bool(true), "virtual_functions_enabled"), is(knownvalue.Bool(false), "vgpu_heterogeneous"),
+			is(number(32), "virtual_functions"), is(knownvalue.Bool(true), "virtual_functions_enabled"),
+			is(knownvalue.Bool(false), "vgpu_heterogeneous"),
 			is(knownvalue.ListExact([]knownvalue.Check{knownvalue.ObjectExact(map[string]knownvalue.Check{
-				"type": text("L40S-12Q"), "function": number(4), "address": knownvalue.NotNull(), "uuid": knownvalue.Null(), "holder": text("VM web-01"),
+				"type": text("L40S-12Q"), "function": number(4), "address": knownvalue.NotNull(), "uuid": knownvalue.Null(),
+				"holder": text("VM web-01"),
 			})}), "vgpus"),
 		},
 	})

@@ -11,10 +11,11 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
 )
 
 func encode(ctx context.Context, as schema.SingleNestedAttribute, from any, diags *diag.Diagnostics) types.Object {
-	return object.NestedOf(ctx, object.Types(as.Attributes), from, diags)
+	return object.NestedOf(ctx, tfschema.TypesOf(as.Attributes), from, diags)
 }
 
 // counted is a map of numbers by name, empty for nil.

@@ -20,7 +20,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/optional"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
 )
 
 // What a placement has, for registry pages.
@@ -35,33 +35,45 @@ const slicesAtMost = 64
 // MIG is the attribute mig.
 func MIG(text string) schema.SingleNestedAttribute {
 	sharing := path.MatchRoot("mig")
-	mps := mpsAt(sharing.AtName("mps"), "The Multi-Process Service inside of each GPU instance, with a control daemon for each. One of `mps` and `time_slicing` at most. The daemons are stopped when the config is destroyed or "+
+	mps := mpsAt(sharing.AtName("mps"), "The Multi-Process Service inside of each GPU instance, with a control daemon for each. "+
+		"One of `mps` and `time_slicing` at most. The daemons are stopped when the config is destroyed or "+
 		"no longer has `mps`, whatever `on_destroy` is.",
-		optional.Text("Not supported inside `mig`.", wholeGPUs),
-		optional.Text("Not supported inside `mig`.", wholeGPUs),
-		optional.Flag("Not supported inside `mig`.", wholeGPUs))
+		tfschema.OptionalText("Not supported inside `mig`.", wholeGPUs),
+		tfschema.OptionalText("Not supported inside `mig`.", wholeGPUs),
+		tfschema.OptionalFlag("Not supported inside `mig`.", wholeGPUs))
 	mps.Validators = []validator.Object{objectvalidator.ConflictsWith(path.MatchRelative().AtParent().AtName("time_slicing"))}
-	return optional.Object(text, optional.Attributes{
-		"enabled": optional.Flag("Only `false`: MIG mode off, and with it no instances. `mps` and `time_slicing` are for instances, and not for such a layout. One of `enabled`, `profiles` and `placements` is required.",
+	return tfschema.OptionalObject(text, tfschema.Attributes{
+		"enabled": tfschema.OptionalFlag("Only `false`: MIG mode off, and with it no instances. `mps` and `time_slicing` are for instances, "+
+			"and not for such a layout. One of `enabled`, `profiles` and `placements` is required.",
 			boolvalidator.Equals(false),
 			boolvalidator.ConflictsWith(path.MatchRelative().AtParent().AtName("mps"), path.MatchRelative().AtParent().AtName("time_slicing"))),
-		"profiles": optional.MapOf(types.Int64Type, "Number of instances per GPU by profile, such as `{ \"3g.40gb\" = 1, \"1g.10gb\" = 2 }`. The provider places them: it keeps existing instances "+
-			"where it can, and leaves as much room as possible. `0` is none, `{}` MIG mode without instances. Data source `gpu_partition_options` lists a GPU's profiles. "+
+		"profiles": tfschema.OptionalMapOf(types.Int64Type, "Number of instances per GPU by profile, such as `{ \"3g.40gb\" = 1, \"1g.10gb\" = "+
+			"2 }`. The provider places them: it keeps existing instances "+
+			"where it can, and leaves as much room as possible. `0` is none, `{}` MIG mode without instances. "+
+			"Data source `gpu_partition_options` lists a GPU's profiles. "+
 			"One of `enabled`, `profiles` and `placements` is required.",
 			mapvalidator.ExactlyOneOf(path.MatchRelative().AtParent().AtName("placements"), path.MatchRelative().AtParent().AtName("enabled")),
 			mapvalidator.NoNullValues(),
 			mapvalidator.KeysAre(stringvalidator.LengthAtLeast(1)),
 			mapvalidator.ValueInt64sAre(int64validator.Between(0, slicesAtMost))),
 		"placements": schema.SetNestedAttribute{
-			MarkdownDescription: "The instances of each GPU with their places, taken as written.", Optional: true, Validators: []validator.Set{setvalidator.SizeAtLeast(1)},
+			MarkdownDescription: "The instances of each GPU with their places, taken as written.", Optional: true,
+			Validators: []validator.Set{setvalidator.SizeAtLeast(1)},
 			NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-				"profile": schema.StringAttribute{MarkdownDescription: ProfileText, Required: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)}},
-				"start":   schema.Int64Attribute{MarkdownDescription: StartText, Required: true, Validators: []validator.Int64{int64validator.Between(0, slicesAtMost-1)}},
+				"profile": schema.StringAttribute{
+					MarkdownDescription: ProfileText, Required: true,
+					Validators: []validator.String{stringvalidator.LengthAtLeast(1)},
+				},
+				"start": schema.Int64Attribute{
+					MarkdownDescription: StartText, Required: true,
+					Validators: []validator.Int64{int64validator.Between(0, slicesAtMost-1)},
+				},
 			}},
 		},
 		"mps": mps,
-		"time_slicing": timeSlicing("Time-slicing inside of each GPU instance: several shares take turns on it. One of `mps` and `time_slicing` at most.",
-			"How many shares each GPU instance takes, at least 2.", optional.Text("Not supported inside `mig`.", wholeGPUs)),
+		"time_slicing": timeSlicing("Time-slicing inside of each GPU instance: several shares take turns on it. "+
+			"One of `mps` and `time_slicing` at most.",
+			"How many shares each GPU instance takes, at least 2.", tfschema.OptionalText("Not supported inside `mig`.", wholeGPUs)),
 	})
 }
 
@@ -126,7 +138,7 @@ func DecodeMIG(ctx context.Context, o types.Object, c *gpu.PartitionConfig, diag
 func EncodeMIG(ctx context.Context, c *gpu.PartitionConfig, diags *diag.Diagnostics) types.Object {
 	as := MIG("")
 	if c.MIG == nil {
-		return types.ObjectNull(object.Types(as.Attributes))
+		return types.ObjectNull(tfschema.TypesOf(as.Attributes))
 	}
 	placement := as.Attributes["placements"].GetType().(types.SetType).ElemType //nolint:forcetypeassert // it is as above
 	m := migModel{

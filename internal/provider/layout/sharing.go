@@ -18,20 +18,24 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/optional"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/valid"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // MPS is the attribute mps, on GPUs.
 func MPS(text string) schema.SingleNestedAttribute {
 	return mpsAt(path.MatchRoot("mps"), text,
-		optional.Text("The compute mode of the GPUs: `exclusive_process` (the default), in which no process goes past MPS, or `default`. What it was is put back when a GPU leaves the config.",
+		tfschema.OptionalText("The compute mode of the GPUs: `exclusive_process` (the default), in which no process goes past MPS, "+
+			"or `default`. What it was is put back when a GPU leaves the config.",
 			stringvalidator.OneOf(string(gpu.ComputeExclusiveProcess), string(gpu.ComputeDefault))),
-		optional.Text("`per_host` (the default): one control daemon on each host for all GPUs of the config, so that a process can use several. `per_gpu`: one for each GPU, so that "+
-			"what ends one ends no client on other GPUs; each `gpu_share` has one GPU. A change terminates the clients.", stringvalidator.OneOf(daemonPerHost, daemonPerGPU)),
-		optional.Flag("`true` gives each `gpu_share` a static partition: multiprocessors of its own, in chunks, rounded down from its `active_thread_percentage`. Takes driver R590 on GPUs from Ampere on, and "+
-			"`daemons = \"per_gpu\"`. Processes outside of shares cannot use the GPUs then. A change terminates the clients.", boolvalidator.Equals(true)))
+		tfschema.OptionalText("`per_host` (the default): one control daemon on each host for all GPUs of the config, so that a process can use "+
+			"several. `per_gpu`: one for each GPU, so that "+
+			"what ends one ends no client on other GPUs; each `gpu_share` has one GPU. A change terminates the clients.",
+			stringvalidator.OneOf(daemonPerHost, daemonPerGPU)),
+		tfschema.OptionalFlag("`true` gives each `gpu_share` a static partition: multiprocessors of its own, in chunks, rounded down from its "+
+			"`active_thread_percentage`. Takes driver R590 on GPUs from Ampere on, and "+
+			"`daemons = \"per_gpu\"`. Processes outside of shares cannot use the GPUs then. A change terminates the clients.",
+			boolvalidator.Equals(true)))
 }
 
 // Values of the attribute daemons.
@@ -42,22 +46,28 @@ const (
 
 // mpsAt is MPS on GPUs or inside of GPU instances. at is where: an error would spell a relative
 // path as it was written, steps up included.
-func mpsAt(at path.Expression, text string, computeMode, daemons schema.StringAttribute, partitions schema.BoolAttribute) schema.SingleNestedAttribute {
-	return optional.Object(text, optional.Attributes{
-		"uid": optional.Number("The id of the user whose processes may be clients of MPS. Exactly one of `uid` and `multi_user` is required: with MPS, processes of a second user would wait until those of the first have ended.",
+func mpsAt(
+	at path.Expression, text string, computeMode, daemons schema.StringAttribute, partitions schema.BoolAttribute,
+) schema.SingleNestedAttribute {
+	return tfschema.OptionalObject(text, tfschema.Attributes{
+		"uid": tfschema.OptionalNumber("The id of the user whose processes may be clients of MPS. Exactly one of `uid` and `multi_user` is "+
+			"required: with MPS, processes of a second user would wait until those of the first have ended.",
 			int64validator.ExactlyOneOf(at.AtName("uid"), at.AtName("multi_user")), int64validator.Between(0, math.MaxUint32-1)),
 		"multi_user": schema.BoolAttribute{ // without it a uid is stated
 			MarkdownDescription: "`true` lets processes of all users be clients, who then share one MPS server.",
 			Optional:            true, Validators: []validator.Bool{boolvalidator.Equals(true)},
 		},
-		"active_thread_percentage": optional.Decimal("The most of a device's multiprocessors that each client process may use, in percent: above 0, at most 100, with one digit after the point at most. It is a limit and reserves "+
+		"active_thread_percentage": tfschema.OptionalDecimal("The most of a device's multiprocessors that each client process may use, "+
+			"in percent: above 0, at most 100, with one digit after the point at most. It is a limit and reserves "+
 			"nothing. Default: no limit. A share may hold its own processes to less.", PercentageValidators()...),
-		"pinned_memory_limit_mib": optional.Number("The most memory, in MiB, that each client process may use on each device; two processes may use it twice. MPS takes whole GiB only from 1024 on. "+
+		"pinned_memory_limit_mib": tfschema.OptionalNumber("The most memory, in MiB, that each client process may use on each device; "+
+			"two processes may use it twice. MPS takes whole GiB only from 1024 on. "+
 			"Default: no limit.", MemoryValidators()...),
 		"compute_mode":      computeMode,
 		"daemons":           daemons,
 		"static_partitions": partitions,
-		"oversubscription": optional.Decimal("How often the memory limits and the thread percentages of shares may add up to a device. Default `1`: shares never hold more than there is.",
+		"oversubscription": tfschema.OptionalDecimal("How often the memory limits and the thread percentages of shares may add up to a device. "+
+			"Default `1`: shares never hold more than there is.",
 			oversubscription...),
 	})
 }
@@ -65,16 +75,21 @@ func mpsAt(at path.Expression, text string, computeMode, daemons schema.StringAt
 // TimeSlicing is the attribute time_slicing, on GPUs.
 func TimeSlicing(text string) schema.SingleNestedAttribute {
 	lengths := words.Each(gpu.TimeSlices(), func(t gpu.TimeSlice) string { return string(t) })
-	return timeSlicing(text, "How many shares each GPU takes, at least 2.", optional.Text("How long a time slice is: `default` (as the driver chooses), `short`, `medium` or `long`. NVIDIA does not say how long each is. Default `default`.",
+	return timeSlicing(text, "How many shares each GPU takes, at least 2.", tfschema.OptionalText("How long a time slice is: "+
+		"`default` (as the driver chooses), `short`, `medium` or `long`. NVIDIA does not say how long each is. Default `default`.",
 		stringvalidator.OneOf(lengths...)))
 }
 
 // timeSlicing is time-slicing of GPUs or of GPU instances.
 func timeSlicing(text, replicas string, interval schema.StringAttribute) schema.SingleNestedAttribute {
-	return optional.Object(text, optional.Attributes{
-		"interval":         interval,
-		"replicas":         schema.Int64Attribute{MarkdownDescription: replicas, Required: true, Validators: []validator.Int64{int64validator.Between(2, replicasAtMost)}},
-		"oversubscription": optional.Decimal("How often the memory limits of shares may add up to a device. Default `1`: shares never hold more than there is.", oversubscription...),
+	return tfschema.OptionalObject(text, tfschema.Attributes{
+		"interval": interval,
+		"replicas": schema.Int64Attribute{
+			MarkdownDescription: replicas, Required: true,
+			Validators: []validator.Int64{int64validator.Between(2, replicasAtMost)},
+		},
+		"oversubscription": tfschema.OptionalDecimal("How often the memory limits of shares may add up to a device. "+
+			"Default `1`: shares never hold more than there is.", oversubscription...),
 	})
 }
 
@@ -114,20 +129,22 @@ func DecodeMPS(o types.Object, diags *diag.Diagnostics) *gpu.MPSLayout {
 		return nil
 	}
 	return &gpu.MPSLayout{
-		MultiUser: m.MultiUser.ValueBool(), ActiveThreadPercentage: m.Threads.ValueFloat64(), PinnedMemoryLimit: gpu.FromMiB(m.MemoryMiB.ValueInt64()),
-		ComputeMode: gpu.ComputeMode(m.ComputeMode.ValueString()), Oversubscription: m.Oversubscription.ValueFloat64(),
-		PerGPU: m.Daemons.ValueString() == daemonPerGPU, StaticPartitions: m.Partitions.ValueBool(), User: object.Int(m.User),
+		MultiUser: m.MultiUser.ValueBool(), ActiveThreadPercentage: m.Threads.ValueFloat64(),
+		PinnedMemoryLimit: gpu.FromMiB(m.MemoryMiB.ValueInt64()),
+		ComputeMode:       gpu.ComputeMode(m.ComputeMode.ValueString()), Oversubscription: m.Oversubscription.ValueFloat64(),
+		PerGPU: m.Daemons.ValueString() == daemonPerGPU, StaticPartitions: m.Partitions.ValueBool(), User: object.IntFromInt64(m.User),
 	}
 }
 
 // EncodeMPS is DecodeMPS's inverse, for import.
 func EncodeMPS(ctx context.Context, l *gpu.MPSLayout, diags *diag.Diagnostics) types.Object {
 	if l == nil {
-		return types.ObjectNull(object.Types(MPS("").Attributes))
+		return types.ObjectNull(tfschema.TypesOf(MPS("").Attributes))
 	}
 	m := mpsModel{
-		User: object.OfInt(l.User), MultiUser: object.True(l.MultiUser), Threads: number(l.ActiveThreadPercentage), ComputeMode: object.Text(l.ComputeMode),
-		Partitions: object.True(l.StaticPartitions), Oversubscription: number(l.Oversubscription),
+		User: object.Int64FromInt(l.User), MultiUser: object.NullIfFalse(l.MultiUser), Threads: number(l.ActiveThreadPercentage),
+		ComputeMode: object.NullIfEmpty(l.ComputeMode),
+		Partitions:  object.NullIfFalse(l.StaticPartitions), Oversubscription: number(l.Oversubscription),
 	}
 	if l.PerGPU {
 		m.Daemons = types.StringValue(daemonPerGPU)
@@ -145,16 +162,20 @@ func DecodeTimeSlicing(o types.Object, diags *diag.Diagnostics) *gpu.TimeSlicing
 		return nil
 	}
 	return &gpu.TimeSlicing{
-		Interval: gpu.TimeSlice(m.Interval.ValueString()), Replicas: int(m.Replicas.ValueInt64()), Oversubscription: m.Oversubscription.ValueFloat64(),
+		Interval: gpu.TimeSlice(m.Interval.ValueString()), Replicas: int(m.Replicas.ValueInt64()),
+		Oversubscription: m.Oversubscription.ValueFloat64(),
 	}
 }
 
 // EncodeTimeSlicing is DecodeTimeSlicing's inverse, for import.
 func EncodeTimeSlicing(ctx context.Context, l *gpu.TimeSlicing, diags *diag.Diagnostics) types.Object {
 	if l == nil {
-		return types.ObjectNull(object.Types(TimeSlicing("").Attributes))
+		return types.ObjectNull(tfschema.TypesOf(TimeSlicing("").Attributes))
 	}
-	m := timeSlicingModel{Interval: object.Text(l.Interval), Replicas: types.Int64Value(int64(l.Replicas)), Oversubscription: number(l.Oversubscription)}
+	m := timeSlicingModel{
+		Interval: object.NullIfEmpty(l.Interval), Replicas: types.Int64Value(int64(l.Replicas)),
+		Oversubscription: number(l.Oversubscription),
+	}
 	return encode(ctx, TimeSlicing(""), m, diags)
 }
 
@@ -177,7 +198,7 @@ func MemoryValidators() []validator.Int64 {
 // drops attributes of a nested object that a schema does not know, without a word.
 var wholeGPUs = ofWholeGPUs{"value must not be set inside of mig"}
 
-type ofWholeGPUs struct{ valid.Must }
+type ofWholeGPUs struct{ tfschema.Must }
 
 // ValidateString implements validator.String.
 func (ofWholeGPUs) ValidateString(_ context.Context, req validator.StringRequest, resp *validator.StringResponse) {
@@ -200,7 +221,7 @@ func refuseInMIG(at path.Path, v attr.Value, diags *diag.Diagnostics) {
 
 // percentage holds a number to what MPS takes and shows again: more than 0, at most 100,
 // in tenths.
-type percentage struct{ valid.Must }
+type percentage struct{ tfschema.Must }
 
 // ValidateFloat64 implements validator.Float64.
 func (v percentage) ValidateFloat64(_ context.Context, req validator.Float64Request, resp *validator.Float64Response) {

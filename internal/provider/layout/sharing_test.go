@@ -23,7 +23,8 @@ func TestMPSRoundTrips(t *testing.T) {
 		"multi user": {MultiUser: true, ComputeMode: gpu.ComputeDefault},
 		"partitions": {User: user(1000), PerGPU: true, StaticPartitions: true},
 		"all": {
-			User: user(1000), ActiveThreadPercentage: 12.5, PinnedMemoryLimit: 4096 * gpu.MiB, ComputeMode: gpu.ComputeExclusiveProcess, Oversubscription: 1.5,
+			User: user(1000), ActiveThreadPercentage: 12.5, PinnedMemoryLimit: 4096 * gpu.MiB, ComputeMode: gpu.ComputeExclusiveProcess,
+			Oversubscription: 1.5,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -65,8 +66,10 @@ func check(t *testing.T, diags diag.Diagnostics, want, got any) {
 func TestPercentage(t *testing.T) {
 	t.Parallel()
 	for value, ok := range map[types.Float64]bool{
-		types.Float64Null(): true, types.Float64Unknown(): true, types.Float64Value(0.1): true, types.Float64Value(33.3): true, types.Float64Value(100): true,
-		types.Float64Value(0): false, types.Float64Value(-1): false, types.Float64Value(100.1): false, types.Float64Value(101): false, types.Float64Value(33.33): false,
+		types.Float64Null(): true, types.Float64Unknown(): true, types.Float64Value(0.1): true, types.Float64Value(33.3): true,
+		types.Float64Value(100): true,
+		types.Float64Value(0):   false, types.Float64Value(-1): false, types.Float64Value(100.1): false,
+		types.Float64Value(101): false, types.Float64Value(33.33): false,
 	} {
 		t.Run(value.String(), func(t *testing.T) {
 			t.Parallel()

@@ -14,7 +14,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/optional"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
 )
 
 // countAtMost is more vGPUs than any GPU takes.
@@ -22,15 +22,19 @@ const countAtMost = 1024
 
 // VGPU is the attribute vgpu.
 func VGPU(text string) schema.SingleNestedAttribute {
-	return optional.Object(text, optional.Attributes{
-		"type": optional.Text("The vGPU type of each GPU, such as `L40S-12Q`. Data source `gpu_partition_options` lists the types of a GPU. A MIG-backed type, such as `H100-1-10C`, brings MIG mode and its GPU instances. "+
-			"One of `type` and `types` is required.", stringvalidator.ExactlyOneOf(path.MatchRelative().AtParent().AtName("types")), stringvalidator.LengthAtLeast(1)),
-		"count": optional.Number("With `type`: vGPUs per GPU. Default: as many of the type as the GPU takes.",
+	return tfschema.OptionalObject(text, tfschema.Attributes{
+		"type": tfschema.OptionalText("The vGPU type of each GPU, such as `L40S-12Q`. Data source `gpu_partition_options` lists the types of a "+
+			"GPU. A MIG-backed type, such as `H100-1-10C`, brings MIG mode and its GPU instances. "+
+			"One of `type` and `types` is required.", stringvalidator.ExactlyOneOf(path.MatchRelative().AtParent().AtName("types")),
+			stringvalidator.LengthAtLeast(1)),
+		"count": tfschema.OptionalNumber("With `type`: vGPUs per GPU. Default: as many of the type as the GPU takes.",
 			int64validator.AlsoRequires(path.MatchRelative().AtParent().AtName("type")), int64validator.Between(1, countAtMost)),
-		"types": optional.MapOf(types.Int64Type, "Number of vGPUs per GPU by type, such as `{ \"L40S-24Q\" = 1, \"L40S-12Q\" = 2 }`. `{}` is no vGPUs, and `0` of a type the same as without it. MIG-backed types are not beside others. Their sizes may differ without heterogeneous mode.",
+		"types": tfschema.OptionalMapOf(types.Int64Type, "Number of vGPUs per GPU by type, such as `{ \"L40S-24Q\" = 1, \"L40S-12Q\" = 2 }`. "+
+			"`{}` is no vGPUs, and `0` of a type the same as without it. MIG-backed types are not beside others. "+
+			"Their sizes may differ without heterogeneous mode.",
 			mapvalidator.KeysAre(stringvalidator.LengthAtLeast(1)), mapvalidator.ValueInt64sAre(int64validator.Between(0, countAtMost))),
-		"heterogeneous": optional.Flag("Whether vGPUs of different frame buffer sizes may share a GPU. It changes only while the GPU has no vGPU. Default: `true` for `types` of " +
-			"different sizes, else as the GPU has it."),
+		"heterogeneous": tfschema.OptionalFlag("Whether vGPUs of different frame buffer sizes may share a GPU. " +
+			"It changes only while the GPU has no vGPU. Default: `true` for `types` of different sizes, else as the GPU has it."),
 	})
 }
 
@@ -47,7 +51,7 @@ func DecodeVGPU(ctx context.Context, o types.Object, diags *diag.Diagnostics) *g
 	if m == nil {
 		return nil
 	}
-	l := &gpu.VGPULayout{Type: m.Type.ValueString(), Count: object.Int(m.Count), Heterogeneous: m.Heterogeneous.ValueBoolPointer()}
+	l := &gpu.VGPULayout{Type: m.Type.ValueString(), Count: object.IntFromInt64(m.Count), Heterogeneous: m.Heterogeneous.ValueBoolPointer()}
 	if !m.Types.IsNull() {
 		diags.Append(m.Types.ElementsAs(ctx, &l.Types, false)...)
 		maps.DeleteFunc(l.Types, func(_ string, n int) bool { return n == 0 }) // as modules write it
@@ -59,14 +63,14 @@ func DecodeVGPU(ctx context.Context, o types.Object, diags *diag.Diagnostics) *g
 func EncodeVGPU(ctx context.Context, l *gpu.VGPULayout, diags *diag.Diagnostics) types.Object {
 	as := VGPU("")
 	if l == nil {
-		return types.ObjectNull(object.Types(as.Attributes))
+		return types.ObjectNull(tfschema.TypesOf(as.Attributes))
 	}
 	m := vgpuModel{Types: types.MapNull(types.Int64Type), Heterogeneous: types.BoolPointerValue(l.Heterogeneous)}
 	if l.Type == "" {
 		m.Types = counted(ctx, l.Types, diags)
 		return encode(ctx, as, m, diags)
 	}
-	m.Type, m.Count = types.StringValue(l.Type), object.OfInt(l.Count)
+	m.Type, m.Count = types.StringValue(l.Type), object.Int64FromInt(l.Count)
 	return encode(ctx, as, m, diags)
 }
 

@@ -6,7 +6,6 @@ package lifecycle
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
@@ -15,18 +14,12 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"github.com/hashicorp/terraform-plugin-framework/types"
-	"github.com/hashicorp/terraform-plugin-go/tftypes"
 	"github.com/hashicorp/terraform-plugin-log/tflog"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
-	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
-	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
 )
 
 // Managed is what every resource is.
@@ -44,90 +37,51 @@ type Shell[M any] struct {
 	Of    Parts[M]
 }
 
-// Parts are what a resource does by itself.
+// Parts are what a resource does by itself. None may be nil but those that say so.
 type Parts[M any] struct {
-	Type string // the resource's name in configurations
-	// Creating, Changing and Destroying finish "Could not …", Differs begins "… from the declaration".
-	Creating, Changing, Destroying, Differs string
+	// Type is the resource's name in configurations.
+	Type string
+	// Creating finishes the sentence "Could not ..." of a create that failed.
+	Creating string
+	// Changing does so of an update.
+	Changing string
+	// Destroying does so of a destroy.
+	Destroying string
+	// Differs begins the warning "... from the declaration".
+	Differs string
+	// DisturbsAt is the attribute at which a plan warns of whom a change disturbs; empty for the resource as a whole.
+	DisturbsAt path.Path
 	// Limit bounds the work on one host where the configuration does not.
 	Limit time.Duration
 	// Policy names the attributes that say how hosts are changed or what becomes of the object later: where nothing else changes, no host
 	// has to know. Whatever is not named here matters to hosts, as a new attribute does.
-	Policy   []string
-	Timeouts func(*M) timeouts.Value
-	Drift    func(*M) *types.List
+	Policy []string
 
-	// Identify writes what Terraform identifies the object by, once that is known.
-	Identify func(ctx context.Context, known, next *tfsdk.ResourceIdentity, of *M) diag.Diagnostics
-	// Label names an object for people. Prior is what a state says there is of it.
+	// Timeouts is the model's field for them.
+	Timeouts func(*M) timeouts.Value
+	// Drift is the model's field for what differs.
+	Drift func(*M) *types.List
+	// Label names an object for people.
 	Label func(gpu.Want) string
-	Prior func(context.Context, *M, *diag.Diagnostics) gpu.Want
-	// At is the attribute that warns of whom a change disturbs.
-	At path.Path
-	// Plan proves a plan against the hosts and the rest of the run. stays is what Record says.
-	Plan func(context.Context, *Planning[M]) (stays bool)
-	// Around looks at the hosts that a destroy is proven against.
-	Around func(context.Context, *Planning[M], gpu.Want) fleet.View
-	// Touches reports whether an update needs the hosts; Apply makes the plan real and fills in
-	// its computed attributes, and returns false when nothing of the change is there; Permit
-	// writes what the claims say of policy where nothing else changes, nil where they say nothing.
+	// Prior is what a state says that there is of the object.
+	Prior func(ctx context.Context, state *M, diags *diag.Diagnostics) gpu.Want
+	// Identify writes what Terraform identifies the object by into next, once that is known, unless it is known already.
+	Identify func(ctx context.Context, known, next *tfsdk.ResourceIdentity, of *M) diag.Diagnostics
+
+	Planner[M]
+
+	// Touches reports whether an update needs the hosts.
 	Touches func(*Call[M]) bool
-	Apply   func(context.Context, *Call[M]) bool
-	Permit  func(context.Context, *Call[M])
-	// Read writes what the hosts have. It returns the claim that an imported object goes by and
-	// those of the hosts that hold the object, nil for none; ok is false when the state stays as it is.
-	Read func(ctx context.Context, state *M, req resource.ReadRequest, resp *resource.ReadResponse) (claim *gpu.Claim, records map[string]*gpu.Claim, ok bool)
+	// Apply makes the plan real and fills in its computed attributes. It returns false when nothing of the change is there.
+	Apply func(context.Context, *Call[M]) bool
+	// Permit writes what claims say of policy where an update changes nothing else. Nil where they say nothing of it.
+	Permit func(context.Context, *Call[M])
+	// Read writes what the hosts have into the state. It returns the claim that an imported object goes by, nil for none, and the claims
+	// of the hosts that hold the object, nil for a host without one. ok is false when the state stays as it is.
+	Read func(ctx context.Context, state *M, req resource.ReadRequest, resp *resource.ReadResponse) (claim *gpu.Claim,
+		records map[string]*gpu.Claim, ok bool)
 	// Destroy takes the object from its hosts.
 	Destroy func(context.Context, *Call[M])
-}
-
-// Planning is a plan of an object.
-type Planning[M any] struct {
-	Inst        string              // the object's name in the ledger
-	Plan, State *M                  // the former is nil in a destroy, the latter for a new object
-	Prior       gpu.Want            // of the state
-	Differs     []change.Difference // what the last Read found
-	Known       bool                // all that the configuration sets, but for policy
-	Req         resource.ModifyPlanRequest
-	Resp        *resource.ModifyPlanResponse
-	shown       *M // of the plan
-}
-
-// propose begins with the plan that Terraform proposes.
-func (p *Planning[M]) propose(ctx context.Context) {
-	if p.State != nil && object.Same(p.Req.Plan.Raw, p.Req.State.Raw) {
-		p.Plan = new(*p.State)
-	} else {
-		p.Plan = object.Get[M](ctx, p.Req.Plan, &p.Resp.Diagnostics)
-	}
-	if p.Plan != nil {
-		p.shown = new(*p.Plan)
-	}
-}
-
-// known reports whether all of a configuration is known that matters to hosts.
-func (s *Shell[M]) known(config tfsdk.Config) bool {
-	var all map[string]tftypes.Value
-	if config.Raw.As(&all) != nil {
-		return false
-	}
-	for name, v := range all {
-		if !v.IsFullyKnown() && !slices.Contains(s.Of.Policy, name) {
-			return false
-		}
-	}
-	return true
-}
-
-// AsksTheSame reports whether two models ask the hosts for the same: they differ in nothing but policy and what is computed.
-func (s *Shell[M]) AsksTheSame(one, other *M, of tfsdk.Config) bool {
-	return object.Alike(one, other, of, s.Of.Policy...)
-}
-
-// Show makes the plan Terraform's.
-func (p *Planning[M]) Show(ctx context.Context) {
-	object.Set(ctx, &p.Resp.Plan.Raw, p.shown, p.Plan, &p.Resp.Diagnostics)
-	*p.shown = *p.Plan
 }
 
 // Call is a create, an update or a destroy. Prior is that of its state.
@@ -135,7 +89,7 @@ type Call[M any] struct {
 	fleet.Request
 	Plan, State *M // the former is nil in a destroy, the latter in a create
 	Config      tfsdk.Config
-	Private     instance.Getter
+	Private     PrivateGetter
 	Doing       string // for errors: "create the pool"
 	Err         error  // how the change failed; nil if it did not
 	Diags       *diag.Diagnostics
@@ -151,77 +105,10 @@ func (s *Shell[M]) Configure(_ context.Context, req resource.ConfigureRequest, _
 	s.Fleet, _ = req.ProviderData.(*fleet.Fleet) // nil in the validate walk
 }
 
-// ModifyPlan implements resource.ResourceWithModifyPlan.
-func (s *Shell[M]) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
-	if s.Fleet == nil {
-		return // the validate walk
-	}
-	if req.ClientCapabilities.DeferralAllowed {
-		s.Fleet.Replanning()
-	}
-	defer s.Fleet.Ledger.Begin()()
-	report.NoHosts(&resp.Diagnostics, s.Fleet, true)
-	p := &Planning[M]{State: object.Get[M](ctx, req.State, &resp.Diagnostics), Req: req, Resp: resp, Known: s.known(req.Config)}
-	p.propose(ctx)
-	if p.State != nil {
-		p.Prior = s.Of.Prior(ctx, p.State, &resp.Diagnostics)
-		p.Differs = drift.Decode(ctx, *s.Of.Drift(p.State), &resp.Diagnostics)
-	}
-	if resp.Diagnostics.HasError() {
-		return
-	}
-	p.Inst = s.Fleet.Ledger.Instance(instance.Ledger(ctx, req.Private))
-	if p.Plan == nil {
-		resp.Diagnostics.Append(instance.SetDeclaredPower(ctx, resp.Private, nil)...)
-		s.PlanDestroy(ctx, p, p.Prior)
-		return
-	}
-	resp.Diagnostics.Append(instance.SetLedger(ctx, resp.Private, p.Inst)...)
-	if !s.Of.Plan(ctx, p) {
-		return
-	}
-	differs := *s.Of.Drift(p.State) // stays: planned once more, as if nothing differed
-	*s.Of.Drift(p.State) = object.None(drift.Type)
-	resp.Plan, resp.RequiresReplace, p.Differs = req.Plan, nil, nil
-	p.propose(ctx)
-	s.Of.Plan(ctx, p)
-	resp.Diagnostics.Append(resp.Plan.SetAttribute(ctx, path.Root("drift"), differs)...)
-}
-
-// PlanDestroy proves that an object, if there is one, can be taken from its hosts, and says what that does. It
-// returns the hosts as they are then, and whether they would do it.
-func (s *Shell[M]) PlanDestroy(ctx context.Context, p *Planning[M], prior gpu.Want) (after fleet.View, ends bool) {
-	if prior.Empty() || s.Fleet.Unknown() {
-		return fleet.View{}, true
-	}
-	ch := change.Change{Subject: s.Of.Label(prior), Prior: prior}
-	return report.Destroy(ctx, s.Fleet, s.Of.At, s.Of.Around(ctx, p, prior), p.Req, p.Resp, ch)
-}
-
-// Record puts a plan into the ledger, and reports what the rules find, what the hosts have
-// otherwise, and whom the change disturbs. It returns true where the change would only put right
-// what differs and the hosts would refuse that: an apply that is bound to fail helps nobody, and an
-// error would stop all else. Right before an apply, which reads nothing, it is too late for that.
-func (s *Shell[M]) Record(ctx context.Context, p *Planning[M], v fleet.View, ch change.Change) (stays bool) {
-	diags := &p.Resp.Diagnostics
-	s.Fleet.AwaitNamed(ctx, v, ch)
-	findings, does := s.Fleet.Record(p.Inst, v, ch)
-	if len(p.Differs) > 0 && s.Fleet.Refreshes() && whatif.Repairs(ch) && !rules.HasErrors(findings) && !diags.HasError() && len(s.Fleet.Refused(v, ch)) > 0 {
-		report.Drift(diags, s.Fleet, v, ch, s.Of.Differs, p.Differs)
-		return true
-	}
-	report.Findings(diags, ch.Subject, slices.Concat(findings, s.Fleet.Elsewhere(ctx, v, ch)))
-	report.Drift(diags, s.Fleet, v, ch, s.Of.Differs, p.Differs)
-	if !ch.Unchanged {
-		report.Disturbs(diags, s.Fleet, s.Of.At, ch, does)
-	}
-	return false
-}
-
 // Create implements resource.Resource.
 func (s *Shell[M]) Create(ctx context.Context, req resource.CreateRequest, resp *resource.CreateResponse) {
 	c := s.call(ctx, s.Of.Creating, &resp.Diagnostics)
-	c.Plan, c.Config, c.Token = object.Get[M](ctx, req.Plan, c.Diags), req.Config, instance.NewToken()
+	c.Plan, c.Config, c.Token = object.Get[M](ctx, req.Plan, c.Diags), req.Config, newToken()
 	if c.Diags.HasError() {
 		return
 	}
@@ -240,12 +127,12 @@ func (s *Shell[M]) Update(ctx context.Context, req resource.UpdateRequest, resp 
 	}
 	c.limit(s.Of.Timeouts(c.Plan).Update(ctx, s.Of.Limit))
 	c.Prior = s.Of.Prior(ctx, c.State, c.Diags)
-	c.Token = instance.Token(ctx, req.Private)
+	c.Token = Token(ctx, req.Private)
 	switch {
 	case s.Of.Touches(c):
-		c.Approved = instance.Seen(ctx, req.Private)
+		c.Approved = Seen(ctx, req.Private)
 		if c.Adopt = c.Token == ""; c.Adopt {
-			c.Token = instance.NewToken()
+			c.Token = newToken()
 		}
 		if !s.apply(ctx, c) {
 			return // the framework keeps the prior state, which is what is there
@@ -263,14 +150,14 @@ func (s *Shell[M]) apply(ctx context.Context, c *Call[M]) bool {
 		return false
 	}
 	if !c.Diags.HasError() {
-		*s.Of.Drift(c.Plan) = object.None(drift.Type) // as it was planned: what differs by now, the next Read says
+		*s.Of.Drift(c.Plan) = report.NoDrift() // as planned: the next Read says what differs by now
 	}
 	return true
 }
 
 // keep writes what an apply leaves.
-func (s *Shell[M]) keep(ctx context.Context, c *Call[M], private instance.Setter, state *tfsdk.State, known, next *tfsdk.ResourceIdentity) {
-	c.Diags.Append(instance.SetToken(ctx, private, c.Token)...)
+func (s *Shell[M]) keep(ctx context.Context, c *Call[M], private PrivateSetter, state *tfsdk.State, known, next *tfsdk.ResourceIdentity) {
+	c.Diags.Append(setToken(ctx, private, c.Token)...)
 	object.Set(ctx, &state.Raw, nil, c.Plan, c.Diags)
 	c.Diags.Append(s.Of.Identify(ctx, known, next, c.Plan)...)
 }
@@ -289,19 +176,19 @@ func (s *Shell[M]) Read(ctx context.Context, req resource.ReadRequest, resp *res
 	if resp.Diagnostics.HasError() || s.Fleet.Unknown() {
 		return
 	}
-	token := instance.Token(ctx, req.Private)
+	token := Token(ctx, req.Private)
 	s.Fleet.Ledger.Met(token)
-	was := *state
+	stateBefore := *state
 	claim, records, ok := s.Of.Read(ctx, state, req, resp)
 	if !ok {
 		return
 	}
 	list := s.Of.Drift(state)
-	*list = drift.Records(ctx, token, s.Fleet.Owner(), records, *list, &resp.Diagnostics)
+	*list = report.AddLostRecords(ctx, token, s.Fleet.Owner(), records, *list, &resp.Diagnostics)
 	if token == "" && claim != nil && claim.Owner == s.Fleet.Owner() {
-		resp.Diagnostics.Append(instance.SetToken(ctx, resp.Private, claim.Token)...)
+		resp.Diagnostics.Append(setToken(ctx, resp.Private, claim.Token)...)
 	}
-	object.Set(ctx, &resp.State.Raw, &was, state, &resp.Diagnostics)
+	object.Set(ctx, &resp.State.Raw, &stateBefore, state, &resp.Diagnostics)
 	resp.Diagnostics.Append(s.Of.Identify(ctx, req.Identity, resp.Identity, state)...)
 }
 
@@ -313,7 +200,7 @@ func (s *Shell[M]) Delete(ctx context.Context, req resource.DeleteRequest, resp 
 		return
 	}
 	c.limit(s.Of.Timeouts(c.State).Delete(ctx, s.Of.Limit))
-	c.Token, c.Approved = instance.Token(ctx, req.Private), instance.Approved(ctx, req.Private)
+	c.Token, c.Approved = Token(ctx, req.Private), approved(ctx, req.Private)
 	c.Adopt = c.Token == ""
 	c.Prior = s.Of.Prior(ctx, c.State, c.Diags)
 	c.Subject = s.Of.Label(c.Prior)

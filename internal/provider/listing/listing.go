@@ -18,9 +18,9 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/optional"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
 )
 
 // Type is a type of resource that can be listed.
@@ -60,15 +60,18 @@ func (l *lister) Configure(_ context.Context, req resource.ConfigureRequest, res
 // ListResourceConfigSchema implements list.ListResource.
 func (l *lister) ListResourceConfigSchema(_ context.Context, _ list.ListResourceSchemaRequest, resp *list.ListResourceSchemaResponse) {
 	resp.Schema = schema.Schema{
-		MarkdownDescription: "Lists " + l.Object + " that hosts have and that this state can import: those that nobody has a record of, and those of the provider's `owner`. Changes nothing. Requires Terraform 1.14.",
+		MarkdownDescription: "Lists " + l.Object + " that hosts have and that this state can import: those that nobody has a record of, " +
+			"and those of the provider's `owner`. Changes nothing. Requires Terraform 1.14.",
 		Attributes: map[string]schema.Attribute{
-			"host":      optional.Text("Lists those of one host only, as the provider names it.", stringvalidator.LengthAtLeast(1), stringvalidator.ConflictsWith(path.MatchRoot("cluster"))),
-			"cluster":   optional.Text("Lists those of the hosts of a failover cluster only.", stringvalidator.LengthAtLeast(1)),
-			"unmanaged": optional.Flag("Lists only what no Terraform state has a record of. Default `false`."),
+			"host": tfschema.OptionalText("Lists those of one host only, as the provider names it.", stringvalidator.LengthAtLeast(1),
+				stringvalidator.ConflictsWith(path.MatchRoot("cluster"))),
+			"cluster":   tfschema.OptionalText("Lists those of the hosts of a failover cluster only.", stringvalidator.LengthAtLeast(1)),
+			"unmanaged": tfschema.OptionalFlag("Lists only what no Terraform state has a record of. Default `false`."),
 		},
 	}
 	if l.KindsOf != "" {
-		resp.Schema.Attributes["kind"] = optional.Text(l.KindsOf+": one of `"+strings.Join(l.Kinds, "`, `")+"`.", stringvalidator.OneOf(l.Kinds...))
+		resp.Schema.Attributes["kind"] = tfschema.OptionalText(l.KindsOf+": one of `"+strings.Join(l.Kinds, "`, `")+"`.",
+			stringvalidator.OneOf(l.Kinds...))
 	}
 }
 
@@ -84,46 +87,68 @@ func (l *lister) List(ctx context.Context, req list.ListRequest, stream *list.Li
 		diags.Append(req.Config.GetAttribute(ctx, path.Root("kind"), &kind)...)
 	}
 	if l.fleet == nil || l.fleet.Unknown() {
-		diags.AddError("Hosts are not known", "Found: The provider's configuration has values that are not known.\nFix: List with values that are.")
+		diags.AddError("Hosts are not known", "Found: The provider's configuration has values that are not known.\n"+
+			"Fix: List with values that are.")
 	}
 	if diags.HasError() {
 		stream.Results = list.ListResultsStreamDiagnostics(diags)
 		return
 	}
-	s := gpu.Scope{Hosts: l.fleet.HostNames(), Cluster: cluster.ValueString()}
+	within := gpu.Scope{Hosts: l.fleet.HostNames(), Cluster: cluster.ValueString()}
 	if !host.IsNull() {
-		s.Hosts = []string{host.ValueString()}
+		within.Hosts = []string{host.ValueString()}
 	}
-	names, v, ok := scope.Hosts(ctx, l.fleet, s, &diags)
+	names, view, ok := scope.Hosts(ctx, l.fleet, within, &diags)
 	if ok {
-		ok = report.Unreachable(&diags, l.fleet, "list of "+l.Object, v, names...)
+		ok = report.Unreachable(&diags, l.fleet, "list of "+l.Object, view, names...)
 	}
 	if !ok || diags.HasError() {
 		stream.Results = list.ListResultsStreamDiagnostics(diags)
 		return
 	}
-	found, left := fleet.Adoptables(v.Hosts, l.fleet.Owner())
-	on := func(h string) bool { return slices.Contains(names, h) }
-	found = slices.DeleteFunc(found, func(a fleet.Adoptable) bool {
-		return a.Kind() != l.Claim || !slices.ContainsFunc(a.Hosts, on) || unmanaged.ValueBool() && a.Claim != nil ||
-			!kind.IsNull() && l.Kind(&a) != kind.ValueString()
-	})
+	wanted := filter{Type: l.Type, hosts: names, unmanaged: unmanaged.ValueBool(), kind: kind}
+	found, left := fleet.Adoptables(view.Hosts, l.fleet.Owner())
+	found = slices.DeleteFunc(found, func(a fleet.Adoptable) bool { return !wanted.has(&a) })
+	wanted.warnOfLeft(left, &diags)
+	if req.Limit > 0 && int64(len(found)) > req.Limit {
+		found = found[:req.Limit]
+	}
+	stream.Results = l.results(ctx, req, view, found, diags)
+}
+
+// filter is what a configuration lists of a type.
+type filter struct {
+	Type
+	hosts     []string
+	unmanaged bool
+	kind      types.String // null for all
+}
+
+func (f filter) on(host string) bool { return slices.Contains(f.hosts, host) }
+
+func (f filter) has(a *fleet.Adoptable) bool {
+	if a.Kind() != f.Claim || !slices.ContainsFunc(a.Hosts, f.on) {
+		return false
+	}
+	return !(f.unmanaged && a.Claim != nil) && (f.kind.IsNull() || f.Kind(a) == f.kind.ValueString())
+}
+
+// warnOfLeft names what no import can take.
+func (f filter) warnOfLeft(left []fleet.Left, diags *diag.Diagnostics) {
 	text := ""
 	for _, x := range left {
-		if x.Kind == l.Claim && on(x.Host) && (!unmanaged.ValueBool() || !x.Claimed) {
+		if x.Kind == f.Claim && f.on(x.Host) && (!f.unmanaged || !x.Claimed) {
 			text += fmt.Sprintf("\nOn %s, %s: %s.", x.Host, x.Object, x.Why)
 		}
 	}
 	if text != "" {
-		diags.AddWarning("Some "+l.Object+" are left out", "Found: No import can take these."+text)
+		diags.AddWarning("Some "+f.Object+" are left out", "Found: No import can take these."+text)
 	}
-	if req.Limit > 0 && int64(len(found)) > req.Limit {
-		found = found[:req.Limit]
-	}
-	stream.Results = l.results(ctx, req, v, found, diags)
 }
 
-func (l *lister) results(ctx context.Context, req list.ListRequest, v fleet.View, found []fleet.Adoptable, diags diag.Diagnostics) iter.Seq[list.ListResult] {
+func (l *lister) results(
+	ctx context.Context, req list.ListRequest, v fleet.View, found []fleet.Adoptable, diags diag.Diagnostics,
+) iter.Seq[list.ListResult] {
 	return func(push func(list.ListResult) bool) {
 		if len(diags) > 0 && !push(list.ListResult{Diagnostics: diags}) {
 			return

@@ -15,7 +15,6 @@ import (
 
 	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
-	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 	"github.com/hashicorp/terraform-plugin-go/tftypes"
@@ -97,28 +96,28 @@ func Read(ctx context.Context, of attr.Type, v tftypes.Value) (attr.Value, error
 	return out, nil
 }
 
-// Set writes a struct into the value of a plan or a state, which holds what was; nil for nothing.
-func Set[T any](ctx context.Context, to *tftypes.Value, was, is *T, diags *diag.Diagnostics) {
-	values, changed := map[string]tftypes.Value{}, was == nil
-	if was != nil {
-		var held map[string]tftypes.Value
-		_ = to.As(&held) // what is missing, the type says
-		maps.Copy(values, held)
+// Set writes a struct into the value of a plan or a state, which has what another one says, nil for nothing.
+func Set[T any](ctx context.Context, to *tftypes.Value, before, after *T, diags *diag.Diagnostics) {
+	values, changed := map[string]tftypes.Value{}, before == nil
+	if before != nil {
+		var there map[string]tftypes.Value
+		_ = to.As(&there) // what is missing, the type says
+		maps.Copy(values, there)
 	}
 	for name, at := range fieldsOf(reflect.TypeFor[T]()) {
-		field, ok := reflect.ValueOf(is).Elem().FieldByIndex(at).Interface().(attr.Value)
+		field, ok := reflect.ValueOf(after).Elem().FieldByIndex(at).Interface().(attr.Value)
 		if !ok {
-			mismatch(diags, "attribute %q of %T is a %T", name, *is, field)
+			mismatch(diags, "attribute %q of %T is a %T", name, *after, field)
 			return
 		}
-		if was != nil {
-			if before, ok := reflect.ValueOf(was).Elem().FieldByIndex(at).Interface().(attr.Value); ok && field.Equal(before) {
+		if before != nil {
+			if held, ok := reflect.ValueOf(before).Elem().FieldByIndex(at).Interface().(attr.Value); ok && field.Equal(held) {
 				continue
 			}
 		}
 		value, err := field.ToTerraformValue(ctx)
 		if err != nil {
-			mismatch(diags, "attribute %q of %T: %v", name, *is, err)
+			mismatch(diags, "attribute %q of %T: %v", name, *after, err)
 			return
 		}
 		values[name], changed = value, true
@@ -127,7 +126,7 @@ func Set[T any](ctx context.Context, to *tftypes.Value, was, is *T, diags *diag.
 		return
 	}
 	if err := tftypes.ValidateValue(to.Type(), values); err != nil {
-		mismatch(diags, "%T: %v", *is, err)
+		mismatch(diags, "%T: %v", *after, err)
 		return
 	}
 	*to = tftypes.NewValue(to.Type(), values)
@@ -260,11 +259,11 @@ func NestedOf(ctx context.Context, of map[string]attr.Type, from any, diags *dia
 	return v
 }
 
-// Text is null for "".
-func Text[T ~string](s T) types.String { return types.StringPointerValue(Some(s)) }
+// NullIfEmpty is a text, null for "".
+func NullIfEmpty[T ~string](s T) types.String { return types.StringPointerValue(NilIfEmpty(s)) }
 
-// Some is nil for "".
-func Some[T ~string](s T) *string {
+// NilIfEmpty is a text, nil for "".
+func NilIfEmpty[T ~string](s T) *string {
 	if s == "" {
 		return nil
 	}
@@ -272,48 +271,40 @@ func Some[T ~string](s T) *string {
 	return &out
 }
 
-// MiB is an amount of memory, nil for null or unknown.
-func MiB(v types.Int64) *gpu.Bytes {
+// BytesFromMiB is an amount of memory, nil for null or unknown.
+func BytesFromMiB(v types.Int64) *gpu.Bytes {
 	if v.IsNull() || v.IsUnknown() {
 		return nil
 	}
 	return new(gpu.FromMiB(v.ValueInt64()))
 }
 
-// InMiB is MiB's inverse.
-func InMiB(b *gpu.Bytes) types.Int64 {
+// MiBFromBytes is BytesFromMiB's inverse.
+func MiBFromBytes(b *gpu.Bytes) types.Int64 {
 	if b == nil {
 		return types.Int64Null()
 	}
 	return types.Int64Value(b.MiB())
 }
 
-// Int is a whole number, nil for null or unknown.
-func Int(v types.Int64) *int {
+// IntFromInt64 is a whole number, nil for null or unknown.
+func IntFromInt64(v types.Int64) *int {
 	if v.IsNull() || v.IsUnknown() {
 		return nil
 	}
 	return new(int(v.ValueInt64()))
 }
 
-// OfInt is Int's inverse.
-func OfInt(n *int) types.Int64 {
+// Int64FromInt is IntFromInt64's inverse.
+func Int64FromInt(n *int) types.Int64 {
 	if n == nil {
 		return types.Int64Null()
 	}
 	return types.Int64Value(int64(*n))
 }
 
-// Value is Some's inverse.
-func Value(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
-}
-
-// True is null for false.
-func True(v bool) types.Bool {
+// NullIfFalse is null for false.
+func NullIfFalse(v bool) types.Bool {
 	if !v {
 		return types.BoolNull()
 	}
@@ -335,15 +326,3 @@ func Identity[T any](ctx context.Context, id *tfsdk.ResourceIdentity, diags *dia
 	}
 	return &out
 }
-
-// Types are the types of attributes.
-func Types(of map[string]schema.Attribute) map[string]attr.Type {
-	out := map[string]attr.Type{}
-	for name, a := range of {
-		out[name] = a.GetType()
-	}
-	return out
-}
-
-// None is an empty list.
-func None(of attr.Type) types.List { return types.ListValueMust(of, []attr.Value{}) }

@@ -74,11 +74,18 @@ type model struct {
 }
 
 var (
-	leaf     = schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{"name": schema.StringAttribute{}, "count": schema.Int64Attribute{}}}
+	leaf = schema.NestedAttributeObject{
+		Attributes: map[string]schema.Attribute{"name": schema.StringAttribute{}, "count": schema.Int64Attribute{}},
+	}
 	declared = schema.Schema{Attributes: map[string]schema.Attribute{
 		"name": schema.StringAttribute{}, "count": schema.Int64Attribute{}, "on": schema.BoolAttribute{},
-		"hosts": schema.SetAttribute{ElementType: types.StringType}, "drift": schema.ListNestedAttribute{NestedObject: leaf}, "gpus": schema.MapNestedAttribute{NestedObject: leaf},
-		"options": schema.SingleNestedAttribute{Attributes: map[string]schema.Attribute{"of": schema.SingleNestedAttribute{Attributes: leaf.Attributes}, "name": schema.StringAttribute{}}},
+		"hosts": schema.SetAttribute{ElementType: types.StringType}, "drift": schema.ListNestedAttribute{NestedObject: leaf},
+		"gpus": schema.MapNestedAttribute{NestedObject: leaf},
+		"options": schema.SingleNestedAttribute{
+			Attributes: map[string]schema.Attribute{
+				"of": schema.SingleNestedAttribute{Attributes: leaf.Attributes}, "name": schema.StringAttribute{},
+			},
+		},
 	}}
 )
 
@@ -146,7 +153,9 @@ func TestValues(t *testing.T) {
 	for range 2000 {
 		a, b := value(r, typ, true), value(r, typ, true)
 		was, is := read(a), read(b)
-		for name, v := range map[string]attr.Value{"name": is.Name, "hosts": is.Hosts, "drift": is.Drift, "gpus": is.GPUs, "options": is.Options} {
+		for name, v := range map[string]attr.Value{
+			"name": is.Name, "hosts": is.Hosts, "drift": is.Drift, "gpus": is.GPUs, "options": is.Options,
+		} {
 			raw, err := v.ToTerraformValue(ctx)
 			if err != nil || object.Known(v) != raw.IsFullyKnown() {
 				t.Errorf("%s %s is known: %t (%v)", name, v, object.Known(v), err)

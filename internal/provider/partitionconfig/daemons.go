@@ -23,7 +23,8 @@ type daemonModel struct {
 
 var (
 	daemonType = types.ObjectType{AttrTypes: map[string]attr.Type{
-		"name": types.StringType, "pipe_directory": types.StringType, "gpu_ids": types.ListType{ElemType: types.StringType}, "mig_instance": types.StringType,
+		"name": types.StringType, "pipe_directory": types.StringType, "gpu_ids": types.ListType{ElemType: types.StringType},
+		"mig_instance": types.StringType,
 	}}
 	daemonsOfHostType = types.ListType{ElemType: daemonType}
 )
@@ -36,11 +37,11 @@ func describeDaemons(c gpu.PartitionConfig, h *gpu.Host, ids []string) []daemonM
 		if !there {
 			continue
 		}
-		m := daemonModel{Name: d.Name, PipeDirectory: object.Some(d.PipeDir), GPUIDs: []string{}}
+		m := daemonModel{Name: d.Name, PipeDirectory: object.NilIfEmpty(d.PipeDir), GPUIDs: []string{}}
 		for _, at := range d.Devices {
 			m.GPUIDs = append(m.GPUIDs, at.GPU)
 			if at.Instance != nil {
-				m.MIGInstance = object.Some(at.Instance.String())
+				m.MIGInstance = object.NilIfEmpty(at.Instance.String())
 			}
 		}
 		out = append(out, m)

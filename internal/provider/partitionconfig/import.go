@@ -16,14 +16,16 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/lifecycle"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
-const importForm = "An import id is a list of hosts with an optional kind and name: `hv01,hv02`, `hv01,hv02:gpu_p`, `hgx01:mig`, `kvm01:vgpu`, `gpu01:mps`, `gpu01:time_slicing` or `vdi@hv01,hv02`; " +
-	"of one host it may name GPUs after the kind, such as `hgx01:mig@GPU-1,GPU-2`. An identity has the `id` of a config that is claimed, or `host` and, where the host has several layouts, `kind` and `gpu_ids`."
+const importForm = "An import id is a list of hosts with an optional kind and name: `hv01,hv02`, `hv01,hv02:gpu_p`, `hgx01:mig`, " +
+	"`kvm01:vgpu`, `gpu01:mps`, `gpu01:time_slicing` or `vdi@hv01,hv02`; of one host it may name GPUs after the kind, such as " +
+	"`hgx01:mig@GPU-1,GPU-2`. An identity has the `id` of a config that is claimed, or `host` and, where the host has several " +
+	"layouts, `kind` and `gpu_ids`."
 
 type identityModel struct {
 	ID     types.String `tfsdk:"id"`
@@ -53,6 +55,31 @@ type imported struct {
 	hosts, gpus []string
 }
 
+// parseImport reads `[name@]host[,host...][:kind[@gpu,...]]`.
+func parseImport(id string) imported {
+	list, rest, _ := strings.Cut(id, ":")
+	kind, gpus, hasGPUs := strings.Cut(rest, "@")
+	name, hosts, hasName := strings.Cut(list, "@")
+	if !hasName {
+		name, hosts = "", list
+	}
+	at := imported{name: name, kind: kind, hosts: strings.Split(hosts, ",")}
+	if hasGPUs {
+		at.gpus = strings.Split(gpus, ",")
+	}
+	if hasName && name == "" {
+		at.hosts = nil
+	}
+	return at
+}
+
+// valid reports whether an import names hosts, and GPUs of one host only.
+func (i imported) valid() bool {
+	known := slices.Contains(append(gpu.Kinds(), ""), gpu.Kind(i.kind))
+	named := len(i.hosts) > 0 && !slices.Contains(i.hosts, "") && !slices.Contains(i.gpus, "")
+	return known && named && (len(i.gpus) == 0 || len(i.hosts) == 1)
+}
+
 // ImportState takes `[name@]host[,host...][:kind[@gpu,...]]`, or the identity. Read fills in
 // the rest.
 func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequest, resp *resource.ImportStateResponse) {
@@ -66,37 +93,26 @@ func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequ
 		resp.Diagnostics.Append(identity.GPUIDs.ElementsAs(ctx, &at.gpus, false)...)
 		found = fmt.Sprintf("host %s, kind %s, gpu_ids %s", identity.Host, identity.Kind, identity.GPUIDs)
 	} else {
-		list, rest, _ := strings.Cut(req.ID, ":")
-		kind, gpus, hasGPUs := strings.Cut(rest, "@")
-		name, hosts, hasName := strings.Cut(list, "@")
-		if !hasName {
-			name, hosts = "", list
-		}
-		at = imported{name: name, kind: kind, hosts: strings.Split(hosts, ",")}
-		if hasGPUs {
-			at.gpus = strings.Split(gpus, ",")
-		}
-		if hasName && name == "" {
-			at.hosts = nil
-		}
+		at = parseImport(req.ID)
 	}
 	if resp.Diagnostics.HasError() {
 		return
 	}
 	slices.Sort(at.hosts)
 	at.hosts = slices.Compact(at.hosts)
-	if !slices.Contains(append(gpu.Kinds(), ""), gpu.Kind(at.kind)) || len(at.hosts) == 0 || slices.Contains(at.hosts, "") || slices.Contains(at.gpus, "") || len(at.gpus) > 0 && len(at.hosts) > 1 {
+	if !at.valid() {
 		resp.Diagnostics.AddError("Invalid import id", fmt.Sprintf("Found: %s.\n%s", words.Capital(found), importForm))
 		return
 	}
-	resp.Diagnostics.Append(instance.SetImportedKind(ctx, resp.Private, at.kind)...)
+	resp.Diagnostics.Append(lifecycle.SetImportedKind(ctx, resp.Private, at.kind)...)
 	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("hosts"), at.hosts)...)
 	if at.name != "" {
 		resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("name"), at.name)...)
 	}
 	if len(at.gpus) > 0 {
 		slices.Sort(at.gpus)
-		resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("selector").AtName("gpu_ids").AtMapKey(at.hosts[0]), slices.Compact(at.gpus))...)
+		resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("selector").AtName("gpu_ids").AtMapKey(at.hosts[0]),
+			slices.Compact(at.gpus))...)
 	}
 }
 
@@ -138,7 +154,8 @@ func (r *Resource) readImported(ctx context.Context, m *model, kind gpu.Kind, di
 	}
 	for _, n := range hosts {
 		if err, silent := v.Errors[n]; silent {
-			diags.AddError("Host does not answer", fmt.Sprintf("Host: %s\nFound: %v\nAn import needs an answer from every host.", n, words.Capital(err.Error())))
+			diags.AddError("Host does not answer", fmt.Sprintf("Host: %s\nFound: %v\nAn import needs an answer from every host.", n,
+				words.Capital(err.Error())))
 		}
 	}
 	if diags.HasError() {
@@ -162,7 +179,8 @@ func (r *Resource) readImported(ctx context.Context, m *model, kind gpu.Kind, di
 		}
 	case claim.Owner != r.Fleet.Owner():
 		diags.AddError("Partition config belongs to another owner", fmt.Sprintf(
-			"Found: Config %q is claimed by owner %q, and this provider's owner is %q.\nFix: Destroy it where it is declared, or use the same owner.",
+			"Found: Config %q is claimed by owner %q, and this provider's owner is %q.\n"+
+				"Fix: Destroy it where it is declared, or use the same owner.",
 			claim.ID, claim.Owner, r.Fleet.Owner()))
 		return
 	default:
@@ -176,7 +194,8 @@ func (m *model) declare(ctx context.Context, c gpu.PartitionConfig, diags *diag.
 	if c.ID == "" {
 		c.ID = configID(c)
 	}
-	m.ID, m.Name, m.MaxDisruption, m.OnDestroy = types.StringValue(c.ID), object.Text(c.Name), object.Text(c.MaxDisruption), types.StringNull()
+	m.ID, m.Name, m.MaxDisruption, m.OnDestroy = types.StringValue(c.ID), object.NullIfEmpty(c.Name), object.NullIfEmpty(c.MaxDisruption),
+		types.StringNull()
 	if c.Restore != m.restores(c.Kind) {
 		m.OnDestroy = types.StringValue(map[bool]string{true: onDestroyRestore, false: onDestroyKeep}[c.Restore])
 	}
@@ -195,7 +214,8 @@ func known(h *gpu.Host, name string, ids []string, diags *diag.Diagnostics) bool
 	for _, id := range ids {
 		if _, ok := h.GPU(id); !ok {
 			has := words.Each(h.GPUs, func(g gpu.GPU) string { return g.ID })
-			diags.AddError("Unknown GPU", fmt.Sprintf("Host: %s\nFound: It has no GPU %q; it has %s.\nFix: Correct the id, or list what the host has with data source gpu_inventory.", name, id, words.Join(has)))
+			diags.AddError("Unknown GPU", fmt.Sprintf("Host: %s\nFound: It has no GPU %q; it has %s.\nFix: Correct the id, or list what the host "+
+				"has with data source gpu_inventory.", name, id, words.Join(has)))
 		}
 	}
 	return !diags.HasError()
@@ -212,12 +232,14 @@ func choice(claims map[string]gpu.Claim, id string, hosts, gpus []string, diags 
 	switch outside := slices.DeleteFunc(slices.Clone(gpus), c.Covers); {
 	case id == "" && len(ids) > 1:
 		diags.AddError("Several partition configs cover these hosts", fmt.Sprintf(
-			"Found: Claims of the configs %s on the hosts %s.\nFix: Import one of them by GPUs of its own (HOST:KIND@GPU,...), or by its identity (import block with identity = { id = ... }).", words.Join(ids), words.Join(hosts)))
+			"Found: Claims of the configs %s on the hosts %s.\nFix: Import one of them by GPUs of its own (HOST:KIND@GPU,...), or by its identity "+
+				"(import block with identity = { id = ... }).", words.Join(ids), words.Join(hosts)))
 		return nil, false
 	case !found:
 		return nil, true
 	case len(outside) > 0:
-		diags.AddError("GPUs of two configs", fmt.Sprintf("Found: Config %q covers some of the GPUs %s, and not %s.\nFix: Import the latter by themselves.", c.ID, words.Join(gpus), words.Join(outside)))
+		diags.AddError("GPUs of two configs", fmt.Sprintf("Found: Config %q covers some of the GPUs %s, and not %s.\n"+
+			"Fix: Import the latter by themselves.", c.ID, words.Join(gpus), words.Join(outside)))
 		return nil, false
 	}
 	return &c, true
@@ -228,8 +250,10 @@ func choice(claims map[string]gpu.Claim, id string, hosts, gpus []string, diags 
 // created leaves what is as declared.
 func adopt(c *gpu.PartitionConfig, kind gpu.Kind, hosts, ids []string, v fleet.View, diags *diag.Diagnostics) bool {
 	if kind == gpu.KindMPS || kind == gpu.KindTimeSlicing {
-		diags.AddError("Nothing to import", fmt.Sprintf("Found: The hosts %s have no claim of a partition config of kind `%s`, and the settings of such a config are in its claim only.\n"+
-			"Fix: Declare the config under its former name and apply it. MPS daemons, compute modes and time slices that already match are not touched.", words.Join(hosts), kind))
+		diags.AddError("Nothing to import", fmt.Sprintf("Found: The hosts %s have no claim of a partition config of kind `%s`, and the "+
+			"settings of such a config are in its claim only.\n"+
+			"Fix: Declare the config under its former name and apply it. MPS daemons, compute modes and time slices that "+
+			"already match are not touched.", words.Join(hosts), kind))
 		return false
 	}
 	layouts, left := fleet.LayoutsOn(v.Hosts, hosts, kind)
@@ -244,7 +268,10 @@ func adopt(c *gpu.PartitionConfig, kind gpu.Kind, hosts, ids []string, v fleet.V
 	}
 	switch {
 	case len(layouts) == 0:
-		has := map[gpu.Kind]string{gpu.KindMIG: "is in MIG mode", gpu.KindVGPU: "has vGPUs", gpu.KindGPUP: "can be partitioned", "": "has partitions, MIG mode or vGPUs"}[kind]
+		has := map[gpu.Kind]string{
+			gpu.KindMIG: "is in MIG mode", gpu.KindVGPU: "has vGPUs", gpu.KindGPUP: "can be partitioned",
+			"": "has partitions, MIG mode or vGPUs",
+		}[kind]
 		diags.AddError("Nothing to import", fmt.Sprintf("Found: No GPU of %s %s and is free of other claims.%s", where(hosts, ids), has, why))
 		return false
 	case len(layouts) > 1:
@@ -252,7 +279,8 @@ func adopt(c *gpu.PartitionConfig, kind gpu.Kind, hosts, ids []string, v fleet.V
 		for _, l := range layouts {
 			text += fmt.Sprintf("\n%s (%s): %s", l.Text, l.Kind, strings.Join(l.ImportIDs(), " and "))
 		}
-		diags.AddError("Several layouts to import", fmt.Sprintf("Found: The GPUs of %s have several layouts, and a config has one.\nFix: Import each by itself. Layouts and their import ids:%s", where(hosts, ids), text))
+		diags.AddError("Several layouts to import", fmt.Sprintf("Found: The GPUs of %s have several layouts, and a config has one.\n"+
+			"Fix: Import each by itself. Layouts and their import ids:%s", where(hosts, ids), text))
 		return false
 	}
 	name := c.Name
@@ -262,7 +290,8 @@ func adopt(c *gpu.PartitionConfig, kind gpu.Kind, hosts, ids []string, v fleet.V
 		return true
 	}
 	if out := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return contains(layouts[0].GPUs[hosts[0]], id) }); len(out) > 0 {
-		diags.AddError("Nothing to import", fmt.Sprintf("Found: Of the GPUs %s, these have no layout that can be imported, or are claimed: %s.%s", words.Join(ids), words.Join(out), why))
+		diags.AddError("Nothing to import", fmt.Sprintf("Found: Of the GPUs %s, these have no layout that can be imported, or are claimed: %s.%s",
+			words.Join(ids), words.Join(out), why))
 		return false
 	}
 	c.Scope.Selector = &gpu.Selector{GPUIDs: map[string][]string{hosts[0]: ids}}

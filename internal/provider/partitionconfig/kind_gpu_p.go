@@ -13,16 +13,17 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/optional"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
 )
 
 var gpuPKind = layoutKind{
 	kind: gpu.KindGPUP,
-	attribute: optional.Object("GPU-P: partitions that Hyper-V gives to virtual machines. Exactly one of the kinds `gpu_p`, `mig`, `vgpu`, `mps` and `time_slicing` is required; changing from one "+
-		"to another forces a new resource.", optional.Attributes{
+	attribute: tfschema.OptionalObject("GPU-P: partitions that Hyper-V gives to virtual machines. Exactly one of the kinds `gpu_p`, `mig`, "+
+		"`vgpu`, `mps` and `time_slicing` is required; changing from one "+
+		"to another forces a new resource.", tfschema.Attributes{
 		"partition_count": schema.Int64Attribute{
-			MarkdownDescription: "Partitions per GPU. Only the counts that the GPU's driver offers are valid; data source `gpu_partition_options` lists " +
-				"them with the memory that each partition gets.",
+			MarkdownDescription: "Partitions per GPU. Only the counts that the GPU's driver offers are valid; " +
+				"data source `gpu_partition_options` lists them with the memory that each partition gets.",
 			Required: true, Validators: []validator.Int64{int64validator.Between(1, 1024)},
 		},
 	}),

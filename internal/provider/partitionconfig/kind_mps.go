@@ -15,8 +15,9 @@ import (
 
 var mpsKind = layoutKind{
 	kind: gpu.KindMPS,
-	attribute: layout.MPS("NVIDIA's Multi-Process Service (MPS) on Linux hosts: processes and containers compute on a GPU at the same time, each with a part of its multiprocessors and memory. " +
-		"One control daemon per host, or per GPU, serves its GPUs in order of their ids. MPS is not a security boundary: a fault of one client can terminate the others."),
+	attribute: layout.MPS("NVIDIA's Multi-Process Service (MPS) on Linux hosts: processes and containers compute on a GPU at the same time, " +
+		"each with a part of its multiprocessors and memory. One control daemon per host, or per GPU, serves its GPUs in order of their ids. " +
+		"MPS is not a security boundary: a fault of one client can terminate the others."),
 	decode: func(_ context.Context, block types.Object, c *gpu.PartitionConfig, diags *diag.Diagnostics) {
 		c.MPS = layout.DecodeMPS(block, diags)
 	},

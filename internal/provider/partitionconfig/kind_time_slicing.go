@@ -12,8 +12,9 @@ import (
 
 var timeSlicingKind = layoutKind{
 	kind: gpu.KindTimeSlicing,
-	attribute: layout.TimeSlicing("Time-slicing on Linux hosts: several workloads take turns on each GPU. Nothing holds one of them to its part of time or memory, and it is no security boundary. The compute " +
-		"mode of the GPUs becomes `default`; it and the time slice are put back when a GPU leaves the config."),
+	attribute: layout.TimeSlicing("Time-slicing on Linux hosts: several workloads take turns on each GPU. " +
+		"Nothing holds one of them to its part of time or memory, and it is no security boundary. " +
+		"The compute mode of the GPUs becomes `default`; it and the time slice are put back when a GPU leaves the config."),
 	decode: func(_ context.Context, block types.Object, c *gpu.PartitionConfig, diags *diag.Diagnostics) {
 		c.TimeSlicing = layout.DecodeTimeSlicing(block, diags)
 	},

@@ -15,8 +15,9 @@ import (
 )
 
 var vgpuKind = layoutKind{
-	kind:      gpu.KindVGPU,
-	attribute: layout.VGPU("Virtual GPUs (vGPUs) for virtual machines of KVM, on Linux hosts with NVIDIA's vGPU driver: of types that share the GPU by time slices, or of MIG-backed types, whose GPU instances are derived from them."),
+	kind: gpu.KindVGPU,
+	attribute: layout.VGPU("Virtual GPUs (vGPUs) for virtual machines of KVM, on Linux hosts with NVIDIA's vGPU driver: of types that share " +
+		"the GPU by time slices, or of MIG-backed types, whose GPU instances are derived from them."),
 	decode: func(ctx context.Context, block types.Object, c *gpu.PartitionConfig, diags *diag.Diagnostics) {
 		c.VGPU = layout.DecodeVGPU(ctx, block, diags)
 	},
@@ -48,7 +49,10 @@ func (m *gpuModel) describeVGPUs(ctx context.Context, v *gpu.VGPU, diags *diag.D
 	list := []vgpuModel{}
 	for i := range now {
 		in := &now[i]
-		list = append(list, vgpuModel{Type: in.Type, Function: layout.Function(in.VGPUPlace), Address: object.Some(in.Address), UUID: object.Some(in.UUID)})
+		list = append(list, vgpuModel{
+			Type: in.Type, Function: layout.Function(in.VGPUPlace), Address: object.NilIfEmpty(in.Address),
+			UUID: object.NilIfEmpty(in.UUID),
+		})
 	}
 	m.VGPUs = object.ListOf(ctx, vgpuType, list, diags)
 }

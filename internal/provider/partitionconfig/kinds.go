@@ -46,7 +46,10 @@ func (m *model) setLayout(ctx context.Context, c gpu.PartitionConfig, diags *dia
 
 // describe makes a GPU's entry in the attribute gpus.
 func describe(ctx context.Context, c gpu.PartitionConfig, h *gpu.Host, g *gpu.GPU, diags *diag.Diagnostics) gpuModel {
-	out := gpuModel{Model: types.StringValue(g.Model), Address: object.Text(g.Address), Instances: types.ListNull(instanceType), VGPUs: types.ListNull(vgpuType)}
+	out := gpuModel{
+		Model: types.StringValue(g.Model), Address: object.NullIfEmpty(g.Address), Instances: types.ListNull(instanceType),
+		VGPUs: types.ListNull(vgpuType),
+	}
 	for _, k := range layoutKinds {
 		if k.kind == c.Kind {
 			k.describe(ctx, &out, c, h, g, diags)
@@ -77,7 +80,9 @@ var (
 
 // otherKind replaces the config when it becomes one of another kind.
 func otherKind() planmodifier.Object {
-	return objectplanmodifier.RequiresReplaceIf(func(_ context.Context, req planmodifier.ObjectRequest, resp *objectplanmodifier.RequiresReplaceIfFuncResponse) {
+	return objectplanmodifier.RequiresReplaceIf(func(_ context.Context, req planmodifier.ObjectRequest,
+		resp *objectplanmodifier.RequiresReplaceIfFuncResponse,
+	) {
 		resp.RequiresReplace = !req.PlanValue.IsUnknown() && req.PlanValue.IsNull() != req.StateValue.IsNull()
 	}, "A change of kind forces a new resource.", "A change of kind forces a new resource.")
 }

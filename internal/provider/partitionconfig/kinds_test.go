@@ -13,7 +13,8 @@ import (
 
 // kindOf is the config "ml" of one kind on hgx01.
 func kindOf(layout string) string {
-	return fmt.Sprintf("resource \"gpu_partition_config\" \"ml\" {\n  name = \"ml\"\n  hosts = [\"hgx01\"]\n  %s\n  on_destroy = \"restore\"\n}\n", layout)
+	return fmt.Sprintf("resource \"gpu_partition_config\" \"ml\" {\n  name = \"ml\"\n  hosts = [\"hgx01\"]\n  %s\n  on_destroy = "+
+		"\"restore\"\n}\n", layout)
 }
 
 // A GPU gets another kind of layout in one apply: the plan sees it as the old config leaves it.
@@ -111,7 +112,8 @@ func TestMIGModeIsSwitchedOff(t *testing.T) {
 	c.WantNoChanges()
 
 	r.Must(r.Fleet.SetMIGModeOutside(t.Context(), "hgx01", rig.MIGGPU(0), true))
-	rig.WantSaid(t, c.Ok("plan"), "has MIG mode off; the next reset of the GPU switches MIG mode on, declared is no MIG mode; changed by others")
+	rig.WantSaid(t, c.Ok("plan"),
+		"has MIG mode off; the next reset of the GPU switches MIG mode on, declared is no MIG mode; changed by others")
 	r.Must(r.Fleet.ResetGPU(t.Context(), "hgx01", rig.MIGGPU(0)))
 	rig.WantSaid(t, c.Ok("plan"), "has MIG mode without instances, declared is no MIG mode; changed by others")
 	c.Apply()

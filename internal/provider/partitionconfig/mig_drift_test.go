@@ -30,7 +30,8 @@ func TestRebootLosesMIGAndAnApplyPutsItBack(t *testing.T) {
 			r.Must(r.Fleet.Reboot(t.Context(), "hgx01"))
 			r.WantLayout(test.lost, 0, 1)
 			rig.WantSaid(t, c.Ok("plan"), "Warning: Partitions differ from the declaration",
-				"Host hgx01, GPU "+rig.MIGGPU(0)+" (NVIDIA "+test.model+") has "+test.mode+", declared is 2 × 1g.10gb, 1 × 2g.20gb, 1 × 3g.40gb; lost by reboot, or removed by others",
+				"Host hgx01, GPU "+rig.MIGGPU(0)+" (NVIDIA "+test.model+") has "+test.mode+
+					", declared is 2 × 1g.10gb, 1 × 2g.20gb, 1 × 3g.40gb; lost by reboot, or removed by others",
 				"0 to add, 1 to change, 0 to destroy")
 			c.Apply()
 			r.WantLayout("2g.20gb@0 1g.10gb@2 1g.10gb@3 3g.40gb@4", 0, 1)
@@ -50,8 +51,9 @@ func TestMIGOfAnotherOwnerIsDrift(t *testing.T) {
 	kept, other := r.Devices(1)["1 3g.40gb@4"], r.Devices(0)
 	r.CreateOutside(1, rig.At("1g.10gb", 2))
 	r.DestroyOutside(1, rig.At("1g.10gb", 0))
-	rig.WantSaid(t, c.Ok("plan"), "Host hgx01, GPU "+rig.MIGGPU(1)+" (NVIDIA H100 80GB HBM3) has 1g.10gb@2+3g.40gb@4 (1g.10gb@2 is not of this config), "+
-		"declared is 1g.10gb@0+3g.40gb@4; it has moved")
+	rig.WantSaid(t, c.Ok("plan"),
+		"Host hgx01, GPU "+rig.MIGGPU(1)+" (NVIDIA H100 80GB HBM3) has 1g.10gb@2+3g.40gb@4 (1g.10gb@2 is not of this config), "+
+			"declared is 1g.10gb@0+3g.40gb@4; it has moved")
 	c.Apply()
 	r.WantLayout("1g.10gb@0 3g.40gb@4", 0, 1)
 	if now := r.Devices(1)["1 3g.40gb@4"]; now != kept {
@@ -121,7 +123,8 @@ func TestReplacedGPUIsDrift(t *testing.T) {
 		"Host hgx01, GPU "+rig.MIGGPU(5)+" (NVIDIA H100 80GB HBM3) is in PCI slot 0000:1b:00.0, where GPU "+rig.MIGGPU(1)+" was",
 		"Warning: GPU is lost", "is in its PCI slot 0000:1b:00.0 now", "0 to add, 1 to change")
 	c.Ok("apply", "-refresh-only", "-auto-approve") // the state lists the new GPU by now
-	rig.WantSaid(t, c.Ok("plan"), "is in PCI slot 0000:1b:00.0, where GPU "+rig.MIGGPU(1)+" was, and not in the config yet; the GPU was replaced")
+	rig.WantSaid(t, c.Ok("plan"), "is in PCI slot 0000:1b:00.0, where GPU "+rig.MIGGPU(1)+
+		" was, and not in the config yet; the GPU was replaced")
 	c.Apply()
 	r.WantLayout("3g.40gb@0 3g.40gb@4", 0, 5)
 	c.WantNoChanges()

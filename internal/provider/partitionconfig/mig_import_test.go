@@ -36,8 +36,11 @@ func TestImportOfAMIGConfigOfThisState(t *testing.T) {
 				})
 			}
 			r.Steps(append(steps, resource.TestStep{
-				Config: r.Block() + hcl, ResourceName: rig.ML, ImportState: true, ImportStateId: "hgx01:mig", ImportStateKind: resource.ImportBlockWithID,
-				ImportPlanChecks: resource.ImportPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectResourceAction(rig.ML, plancheck.ResourceActionNoop)}},
+				Config: r.Block() + hcl, ResourceName: rig.ML, ImportState: true, ImportStateId: "hgx01:mig",
+				ImportStateKind: resource.ImportBlockWithID,
+				ImportPlanChecks: resource.ImportPlanChecks{
+					PreApply: []plancheck.PlanCheck{plancheck.ExpectResourceAction(rig.ML, plancheck.ResourceActionNoop)},
+				},
 			})...)
 		})
 	}
@@ -51,7 +54,9 @@ func TestImportOfAMIGConfigByIdentity(t *testing.T) {
 		resource.TestStep{Config: config},
 		resource.TestStep{
 			Config: config, ResourceName: rig.ML, ImportState: true, ImportStateKind: resource.ImportBlockWithResourceIdentity,
-			ImportPlanChecks: resource.ImportPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectResourceAction(rig.ML, plancheck.ResourceActionNoop)}},
+			ImportPlanChecks: resource.ImportPlanChecks{
+				PreApply: []plancheck.PlanCheck{plancheck.ExpectResourceAction(rig.ML, plancheck.ResourceActionNoop)},
+			},
 		},
 	)
 }
@@ -139,10 +144,12 @@ func TestEachLayoutOfAHostIsImported(t *testing.T) {
 	imports := func(address, id string) string {
 		return fmt.Sprintf("import {\n  to = gpu_partition_config.%s\n  id = %q\n}\n", address, id)
 	}
-	a, b := rig.MIGOf("a", `profiles = { "3g.40gb" = 1 }`, rig.OnGPUs(0, 1)), rig.MIGOf("b", `placements = [{ profile = "1g.10gb", start = 0 }]`, rig.OnGPUs(2))
+	a, b := rig.MIGOf("a", `profiles = { "3g.40gb" = 1 }`, rig.OnGPUs(0, 1)),
+		rig.MIGOf("b", `placements = [{ profile = "1g.10gb", start = 0 }]`, rig.OnGPUs(2))
 	c := rig.NewCLI(t, r.Block()+a+b)
 	for _, id := range []string{"hgx01", "hgx01:mig", "ml@hgx01", "hgx01:mig@" + rig.MIGGPU(0) + "," + rig.MIGGPU(2)} {
-		rig.WantSaid(t, c.Fails("import", "gpu_partition_config.a", id), "Several layouts to import", "1 × 3g.40gb (mig): "+halves, "1 × 1g.10gb (mig): "+small)
+		rig.WantSaid(t, c.Fails("import", "gpu_partition_config.a", id), "Several layouts to import",
+			"1 × 3g.40gb (mig): "+halves, "1 × 1g.10gb (mig): "+small)
 	}
 	for id, says := range map[string][]string{
 		"hgx01:mig@GPU-1":                                  {"Unknown GPU", `"GPU-1"`, rig.MIGGPU(0)},
@@ -170,7 +177,8 @@ func TestEachLayoutOfAHostIsImported(t *testing.T) {
 	// Of two configs each is named by its GPUs, and GPUs of both mean neither.
 	again := rig.NewCLI(t, r.Block()+a+b)
 	rig.WantSaid(t, again.Fails("import", "gpu_partition_config.a", "hgx01:mig"), "Several partition configs cover these hosts")
-	rig.WantSaid(t, again.Fails("import", "gpu_partition_config.a", "hgx01:mig@"+rig.MIGGPU(0)+","+rig.MIGGPU(2)), "Several partition configs cover these hosts")
+	rig.WantSaid(t, again.Fails("import", "gpu_partition_config.a", "hgx01:mig@"+rig.MIGGPU(0)+","+rig.MIGGPU(2)),
+		"Several partition configs cover these hosts")
 	rig.WantSaid(t, again.Fails("import", "gpu_partition_config.a", "hgx01:mig@"+rig.MIGGPU(0)+","+rig.MIGGPU(3)), "GPUs of two configs")
 	again.Ok("import", "gpu_partition_config.b", small)
 	again.Ok("import", "gpu_partition_config.a", halves)
@@ -205,7 +213,9 @@ func TestWhatOthersMadeIsImportedByIdentity(t *testing.T) {
 		rig.WantSaid(t, c.Fails("plan"), says)
 	}
 	// As a query writes it: the id is what the import will have.
-	c.Write(r.Block() + fmt.Sprintf("resource \"gpu_partition_config\" \"ml\" {\n  hosts = [\"hgx01\"]\n  %s\n  mig = { placements = [{ profile = \"3g.40gb\", start = 4 }] }\n}\n", rig.OnGPUs(1)) +
+	c.Write(r.Block() +
+		fmt.Sprintf("resource \"gpu_partition_config\" \"ml\" {\n  hosts = [\"hgx01\"]\n  %s\n  mig = { placements = [{ profile = \"3g.40gb\", "+
+			"start = 4 }] }\n}\n", rig.OnGPUs(1)) +
 		imports(fmt.Sprintf("id = \"mig-none\", host = \"hgx01\", kind = \"mig\", gpu_ids = [%q]", rig.MIGGPU(1))))
 	rig.WantSaid(t, c.Ok("plan"), "Plan: 1 to import, 0 to add, 1 to change, 0 to destroy")
 	c.Apply()

@@ -12,12 +12,15 @@ import (
 func TestProfilesAreNamedWithoutCase(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.HGX(rig.H100, 1))
-	const share = "resource \"gpu_share\" \"s\" {\n  name = \"s\"\n  host = \"hgx01\"\n  config = gpu_partition_config.ml.id\n  mig_profile = \"1G.10gb\"\n}\n"
+	const share = "resource \"gpu_share\" \"s\" {\n  name = \"s\"\n  host = \"hgx01\"\n  config = gpu_partition_config.ml.id\n  mig_profile " +
+		"= \"1G.10gb\"\n}\n"
 	c := rig.NewCLI(t, r.Block()+rig.MIGOf("ml", `profiles = { "3G.40GB" = 1, "1g.10GB" = 2 }`)+share)
 	c.Apply()
 	c.WantNoChanges()
 	r.WantLayout("1g.10gb@0 1g.10gb@1 3g.40gb@4", 0)
-	c.Write(r.Block() + rig.MIGOf("ml", `placements = [{ profile = "3G.40GB", start = 4 }, { profile = "1g.10gb", start = 0 }, { profile = "1G.10GB", start = 1 }]`) + share)
+	c.Write(r.Block() +
+		rig.MIGOf("ml",
+			`placements = [{ profile = "3G.40GB", start = 4 }, { profile = "1g.10gb", start = 0 }, { profile = "1G.10GB", start = 1 }]`) + share)
 	c.Apply()
 	c.WantNoChanges()
 	r.WantLayout("1g.10gb@0 1g.10gb@1 3g.40gb@4", 0)

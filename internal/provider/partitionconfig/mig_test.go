@@ -47,13 +47,15 @@ func TestMIGLifecycle(t *testing.T) {
 				plancheck.ExpectKnownValue(rig.ML, rig.Jsonpath("partition_vram_mib"), knownvalue.Null()),
 			}},
 			ConfigStateChecks: []statecheck.StateCheck{
-				statecheck.ExpectKnownValue(rig.ML, rig.Jsonpath("gpus", "hgx01", rig.MIGGPU(0), "layout"), text("mig:2g.20gb@0+1g.10gb@2+1g.10gb@3+3g.40gb@4")),
+				statecheck.ExpectKnownValue(rig.ML, rig.Jsonpath("gpus", "hgx01", rig.MIGGPU(0), "layout"),
+					text("mig:2g.20gb@0+1g.10gb@2+1g.10gb@3+3g.40gb@4")),
 				statecheck.ExpectKnownValue(rig.ML, rig.Jsonpath("gpus", "hgx01", rig.MIGGPU(1), "address"), text("0000:1b:00.0")),
 				statecheck.ExpectKnownValue(rig.ML, rig.Jsonpath("gpus", "hgx01", rig.MIGGPU(1), "partition_count"), knownvalue.Null()),
 				statecheck.ExpectKnownValue(rig.ML, rig.Jsonpath("gpus", "hgx01", rig.MIGGPU(1), "instances"), knownvalue.ListSizeExact(4)),
-				statecheck.ExpectKnownValue(rig.ML, rig.Jsonpath("gpus", "hgx01", rig.MIGGPU(1), "instances", 3), knownvalue.ObjectExact(map[string]knownvalue.Check{
-					"profile": text("3g.40gb"), "start": number(4), "memory_mib": knownvalue.NotNull(), "uuid": knownvalue.NotNull(),
-				})),
+				statecheck.ExpectKnownValue(rig.ML, rig.Jsonpath("gpus", "hgx01", rig.MIGGPU(1), "instances", 3),
+					knownvalue.ObjectExact(map[string]knownvalue.Check{
+						"profile": text("3g.40gb"), "start": number(4), "memory_mib": knownvalue.NotNull(), "uuid": knownvalue.NotNull(),
+					})),
 				statecheck.ExpectKnownValue(rig.ML, rig.Jsonpath("partition_vram_mib"), knownvalue.Null()),
 				statecheck.ExpectKnownValue(rig.ML, rig.Jsonpath("isolation"), text("hardware")),
 				statecheck.ExpectKnownValue(rig.ML, rig.Jsonpath("drift"), knownvalue.ListSizeExact(0)),
@@ -153,7 +155,8 @@ func TestMIGModeNeedsAnIdleGPU(t *testing.T) {
 	pid := r.Runs(1, nil, "python")
 	before := r.File()
 	c := rig.NewCLI(t, r.Block()+rig.MIGOf("ml", rig.Halves))
-	rig.WantSaid(t, c.Fails("plan"), "Processes use GPUs whose MIG mode changes", rig.MIGGPU(1), fmt.Sprintf("process %d (python, container 3f2a)", pid),
+	rig.WantSaid(t, c.Fails("plan"), "Processes use GPUs whose MIG mode changes", rig.MIGGPU(1),
+		fmt.Sprintf("process %d (python, container 3f2a)", pid),
 		"`quiesce_units`", "Rule: mig-mode")
 	r.WantUntouched(before)
 	r.Must(r.Fleet.StopProcess(t.Context(), "hgx01", pid))
@@ -177,7 +180,8 @@ func TestMIGModeOfAmpereTakesAResetOfThatGPUAlone(t *testing.T) {
 	r.WantLayout("off", 0, 1)
 	r.WantSettled()
 
-	c.Write(r.Block() + rig.MIGOf("ml", rig.Halves, rig.OnGPUs(0), `max_disruption = "gpu_reset"`, `quiesce_units = ["nvidia-dcgm", "not-there.service"]`))
+	c.Write(r.Block() + rig.MIGOf("ml", rig.Halves, rig.OnGPUs(0), `max_disruption = "gpu_reset"`,
+		`quiesce_units = ["nvidia-dcgm", "not-there.service"]`))
 	c.Apply()
 	r.WantLayout("3g.40gb@0 3g.40gb@4", 0)
 	r.WantLayout("off", 1)
@@ -194,7 +198,10 @@ func TestMIGIsRestoredOnDestroy(t *testing.T) {
 	r.Must(r.Fleet.SetMIGModeOutside(t.Context(), "hgx01", rig.MIGGPU(1), true))
 	r.CreateOutside(1, rig.At("2g.20gb", 2))
 	r.Steps(
-		resource.TestStep{Config: r.Block() + rig.MIGOf("ml", rig.Halves, `on_destroy = "restore"`), Check: rig.Then(func() { r.WantLayout("3g.40gb@0 3g.40gb@4", 0, 1) })},
+		resource.TestStep{
+			Config: r.Block() + rig.MIGOf("ml", rig.Halves, `on_destroy = "restore"`),
+			Check:  rig.Then(func() { r.WantLayout("3g.40gb@0 3g.40gb@4", 0, 1) }),
+		},
 		resource.TestStep{ // a second change does not make the first layout what was before
 			Config: r.Block() + rig.MIGOf("ml", rig.SevenSmall, `on_destroy = "restore"`),
 		},
@@ -317,30 +324,52 @@ func TestBadMIGConfigIsAnErrorAtPlan(t *testing.T) {
 		return "resource \"gpu_partition_config\" \"ml\" {\n hosts = [\"hgx01\"]\n " + body + "\n}\n"
 	}
 	for name, test := range map[string]struct{ config, want string }{
-		"no such profile":          {rig.MIGOf("ml", `profiles = { "3g.20gb" = 1 }`), "There is no profile 3g.20gb: the GPU offers 1g.10gb, 1g.10gb+me, 1g.20gb, 2g.20gb, 3g.40gb, 4g.40gb and 7g.80gb"},
-		"too many":                 {rig.MIGOf("ml", `profiles = { "3g.40gb" = 3 }`), "the GPU takes 2 at most"},
-		"overlap":                  {rig.MIGOf("ml", `placements = [{ profile = "3g.40gb", start = 0 }, { profile = "1g.10gb", start = 3 }]`), "3g.40gb at 0 (slices 0 to 3) and 1g.10gb at 3 overlap"},
-		"start":                    {rig.MIGOf("ml", `placements = [{ profile = "3g.40gb", start = 2 }]`), "3g.40gb cannot start at 2: it may start at 0 and 4"},
-		"start, fix":               {rig.MIGOf("ml", `placements = [{ profile = "3g.40gb", start = 2 }]`), "Fix: Write a start at which the profile may begin"},
-		"overlap, fix":             {rig.MIGOf("ml", `placements = [{ profile = "3g.40gb", start = 0 }, { profile = "1g.10gb", start = 3 }]`), "Fix: Write places that do not overlap"},
-		"no number":                {rig.MIGOf("ml", `profiles = { "3g.40gb" = null }`), "Null Map Value"},
-		"no unit":                  {rig.MIGOf("ml", rig.Halves, `quiesce_units = [null]`), "Null Set Value"},
-		"no host":                  {bare("mig = { " + rig.Halves + " }\n selector = { gpu_ids = { hgx01 = [null] } }"), "Null Set Value"},
-		"both ways":                {rig.MIGOf("ml", rig.Halves+", "+rig.Written), "2 attributes specified when one (and only one)"},
-		"off and on":               {rig.MIGOf("ml", "enabled = true"), "Value must be \"false\""},
-		"off with instances":       {rig.MIGOf("ml", "enabled = false, "+rig.Halves), "2 attributes specified when one (and only one)"},
-		"off with MPS":             {rig.MIGOf("ml", "enabled = false, mps = { multi_user = true }"), "cannot be specified when"},
-		"neither way":              {rig.MIGOf("ml", ""), "No attribute specified when one (and only one)"},
-		"no placements":            {rig.MIGOf("ml", "placements = []"), "must contain at least 1 elements"},
-		"fewer than none":          {rig.MIGOf("ml", `profiles = { "3g.40gb" = -1 }`), "must be between 0 and 64"},
-		"both kinds":               {bare("gpu_p = { partition_count = 4 }\n mig = { " + rig.Halves + " }"), "Exactly one of these attributes must be configured: [gpu_p,mig,vgpu,mps,time_slicing]"},
-		"units of gpu_p":           {bare("gpu_p = { partition_count = 4 }\n quiesce_units = [\"nvidia-dcgm\"]"), `"gpu_p" cannot be specified when "quiesce_units" is specified`},
+		"no such profile": {
+			rig.MIGOf("ml", `profiles = { "3g.20gb" = 1 }`),
+			"There is no profile 3g.20gb: the GPU offers 1g.10gb, 1g.10gb+me, 1g.20gb, 2g.20gb, 3g.40gb, 4g.40gb and 7g.80gb",
+		},
+		"too many": {rig.MIGOf("ml", `profiles = { "3g.40gb" = 3 }`), "the GPU takes 2 at most"},
+		"overlap": {
+			rig.MIGOf("ml", `placements = [{ profile = "3g.40gb", start = 0 }, { profile = "1g.10gb", start = 3 }]`),
+			"3g.40gb at 0 (slices 0 to 3) and 1g.10gb at 3 overlap",
+		},
+		"start": {
+			rig.MIGOf("ml", `placements = [{ profile = "3g.40gb", start = 2 }]`), "3g.40gb cannot start at 2: it may start at 0 and 4",
+		},
+		"start, fix": {
+			rig.MIGOf("ml", `placements = [{ profile = "3g.40gb", start = 2 }]`), "Fix: Write a start at which the profile may begin",
+		},
+		"overlap, fix": {
+			rig.MIGOf("ml", `placements = [{ profile = "3g.40gb", start = 0 }, { profile = "1g.10gb", start = 3 }]`),
+			"Fix: Write places that do not overlap",
+		},
+		"no number":          {rig.MIGOf("ml", `profiles = { "3g.40gb" = null }`), "Null Map Value"},
+		"no unit":            {rig.MIGOf("ml", rig.Halves, `quiesce_units = [null]`), "Null Set Value"},
+		"no host":            {bare("mig = { " + rig.Halves + " }\n selector = { gpu_ids = { hgx01 = [null] } }"), "Null Set Value"},
+		"both ways":          {rig.MIGOf("ml", rig.Halves+", "+rig.Written), "2 attributes specified when one (and only one)"},
+		"off and on":         {rig.MIGOf("ml", "enabled = true"), "Value must be \"false\""},
+		"off with instances": {rig.MIGOf("ml", "enabled = false, "+rig.Halves), "2 attributes specified when one (and only one)"},
+		"off with MPS":       {rig.MIGOf("ml", "enabled = false, mps = { multi_user = true }"), "cannot be specified when"},
+		"neither way":        {rig.MIGOf("ml", ""), "No attribute specified when one (and only one)"},
+		"no placements":      {rig.MIGOf("ml", "placements = []"), "must contain at least 1 elements"},
+		"fewer than none":    {rig.MIGOf("ml", `profiles = { "3g.40gb" = -1 }`), "must be between 0 and 64"},
+		"both kinds": {
+			bare("gpu_p = { partition_count = 4 }\n mig = { " + rig.Halves + " }"),
+			"Exactly one of these attributes must be configured: [gpu_p,mig,vgpu,mps,time_slicing]",
+		},
+		"units of gpu_p": {
+			bare("gpu_p = { partition_count = 4 }\n quiesce_units = [\"nvidia-dcgm\"]"),
+			`"gpu_p" cannot be specified when "quiesce_units" is specified`,
+		},
 		"a unit that is an option": {rig.MIGOf("ml", rig.Halves, `quiesce_units = ["--force"]`), "must be the name of a systemd unit"},
 		"gpu_p on Linux":           {bare("gpu_p = { partition_count = 4 }"), `Host "hgx01" is a Linux host`},
 		"mig on Hyper-V":           {strings.Replace(rig.MIGOf("ml", rig.Halves), "hgx01", "hv01", 1), `Host "hv01" is a Hyper-V host`},
 		"no MIG":                   {strings.Replace(rig.MIGOf("ml", rig.Halves), "hgx01", "l40s", 1), "(its driver offers no MIG)"},
-		"no MIG, by id":            {strings.Replace(rig.MIGOf("ml", rig.Halves, `selector = { gpu_ids = { l40s = ["`+rig.MIGGPU(9)+`"] } }`), "hgx01", "l40s", 1), "The driver of GPU " + rig.MIGGPU(9)},
-		"two configs of one GPU":   {rig.MIGOf("ml", rig.Halves) + rig.MIGOf("more", rig.Halves, rig.OnGPUs(1)), "one-config-per-gpu"},
+		"no MIG, by id": {
+			strings.Replace(rig.MIGOf("ml", rig.Halves, `selector = { gpu_ids = { l40s = ["`+rig.MIGGPU(9)+`"] } }`), "hgx01", "l40s", 1),
+			"The driver of GPU " + rig.MIGGPU(9),
+		},
+		"two configs of one GPU": {rig.MIGOf("ml", rig.Halves) + rig.MIGOf("more", rig.Halves, rig.OnGPUs(1)), "one-config-per-gpu"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -371,7 +400,8 @@ provider "gpu" {
 ` + rig.MIGOf("ml", layout, `selector = { models = ["H100 80GB HBM3"] }`)
 	}
 	c := rig.NewCLI(t, config(`profiles = { "3g.40gb" = 3 }`))
-	rig.WantSaid(t, c.Fails("plan"), "The hosts cannot be asked. By what is documented for NVIDIA H100 80GB HBM3", "the GPU takes 2 at most", "Rule: mig-placement")
+	rig.WantSaid(t, c.Fails("plan"), "The hosts cannot be asked. By what is documented for NVIDIA H100 80GB HBM3",
+		"the GPU takes 2 at most", "Rule: mig-placement")
 	c.Write(config(`profiles = { "3g.39gb" = 2 }`))
 	rig.WantSaid(t, c.Ok("plan"), "Warning: The GPU does not offer this MIG profile", "3g.40gb", "2 to add")
 	c.Write(config(rig.Halves))

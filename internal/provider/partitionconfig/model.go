@@ -175,8 +175,8 @@ func own(id, token string) func(*gpu.Claim) bool {
 	return func(c *gpu.Claim) bool { return c.Is(gpu.ClaimConfig, id) || token != "" && c.Token == token }
 }
 
-// choose fills in the GPUs that the config covers on the hosts at hand.
-func choose(c *gpu.PartitionConfig, token string, hosts []string, v fleet.View) {
+// chooseGPUs fills in the GPUs that the config covers on the hosts at hand.
+func chooseGPUs(c *gpu.PartitionConfig, token string, hosts []string, v fleet.View) {
 	c.GPUs = map[string][]string{}
 	for _, name := range hosts {
 		if h, ok := v.Hosts[name]; ok {

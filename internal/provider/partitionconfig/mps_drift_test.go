@@ -21,7 +21,8 @@ func TestRebootLosesMPSAndAnApplyPutsItBack(t *testing.T) {
 	r.WantModes(gpu.ComputeDefault, gpu.TimeSliceDefault, 0, 1)
 	r.WantDaemons("gpu01")
 	rig.WantSaid(t, c.Ok("plan"), "Warning: Partitions differ from the declaration",
-		"Host gpu01, GPU "+rig.SharedCard(0)+" (NVIDIA L40S) has compute mode default, declared is MPS in compute mode exclusive_process; lost by reboot, or removed by others",
+		"Host gpu01, GPU "+rig.SharedCard(0)+" (NVIDIA L40S) has compute mode default, declared is MPS in compute mode exclusive_process; lost "+
+			"by reboot, or removed by others",
 		"0 to add, 1 to change, 0 to destroy")
 	rig.WantSaid(t, c.Ok("plan"), `"reboot"`, `"MPS in compute mode exclusive_process"`, `"has compute mode default"`, // values of drift
 		`"host gpu01, GPU `+rig.SharedCard(0)+` (NVIDIA L40S)"`, `"host gpu01, MPS daemon inference"`)
@@ -43,11 +44,14 @@ func TestMPSDaemonThatDiedIsDrift(t *testing.T) {
 			"MPS daemon inference does not run: it has ended, and its log gives no reason",
 		},
 		"removed": {
-			func(r *rig.Rig) { edit(r, func(m *gpu.MPSHost) { m.Daemons = nil }) }, "MPS daemon inference is gone, declared is GPU " + rig.SharedCard(0) + ", GPU " + rig.SharedCard(1) + ", user 1000, 50 % of the threads; lost by reboot, or removed by others",
+			func(r *rig.Rig) { edit(r, func(m *gpu.MPSHost) { m.Daemons = nil }) },
+			"MPS daemon inference is gone, declared is GPU " + rig.SharedCard(0) + ", GPU " + rig.SharedCard(1) +
+				", user 1000, 50 % of the threads; lost by reboot, or removed by others",
 		},
 		"changed": {
 			func(r *rig.Rig) { edit(r, func(m *gpu.MPSHost) { m.Daemons[0].ActiveThreadPercentage = 90 }) },
-			"user 1000, 90 % of the threads, declared is GPU " + rig.SharedCard(0) + ", GPU " + rig.SharedCard(1) + ", user 1000, 50 % of the threads",
+			"user 1000, 90 % of the threads, declared is GPU " + rig.SharedCard(0) + ", GPU " + rig.SharedCard(1) +
+				", user 1000, 50 % of the threads",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -56,7 +60,8 @@ func TestMPSDaemonThatDiedIsDrift(t *testing.T) {
 			c := rig.NewCLI(t, r.Block()+rig.MPSOf(rig.HalfEach))
 			c.Apply()
 			test.change(r)
-			rig.WantSaid(t, c.Ok("plan"), "Warning: Partitions differ from the declaration", "Host gpu01, MPS daemon inference", test.want, "0 to add, 1 to change, 0 to destroy")
+			rig.WantSaid(t, c.Ok("plan"), "Warning: Partitions differ from the declaration", "Host gpu01, MPS daemon inference",
+				test.want, "0 to add, 1 to change, 0 to destroy")
 			c.Apply()
 			r.WantDaemons("gpu01", "user 1000, 50 %"+rig.BothCards())
 			r.WantModes(gpu.ComputeExclusiveProcess, gpu.TimeSliceDefault, 0, 1)
@@ -78,7 +83,8 @@ func TestModesOfAnotherOwnerAreDrift(t *testing.T) {
 		},
 		"compute mode with turns": {
 			rig.TurnsOf(rig.FourTurns), func(g *gpu.GPU) { g.ComputeMode = gpu.ComputeExclusiveProcess },
-			"has compute mode exclusive_process and time slice long, declared is time-slicing in compute mode default and time slice long; changed by others",
+			"has compute mode exclusive_process and time slice long, declared is time-slicing in compute mode default and time slice long; " +
+				"changed by others",
 		},
 		"time slice": {
 			rig.TurnsOf(rig.FourTurns), func(g *gpu.GPU) { g.TimeSlice = gpu.TimeSliceShort },
@@ -157,12 +163,16 @@ func TestImportOfASharingConfigOfThisState(t *testing.T) {
 			steps := []resource.TestStep{{Config: r.Block() + test.config}}
 			for _, id := range []string{"gpu01", "gpu01:" + test.kind, "inference@gpu01:" + test.kind} {
 				steps = append(steps, resource.TestStep{
-					ResourceName: rig.SharedGPUs, ImportState: true, ImportStateId: id, ImportStateVerify: true, ImportStateKind: resource.ImportCommandWithID,
+					ResourceName: rig.SharedGPUs, ImportState: true, ImportStateId: id, ImportStateVerify: true,
+					ImportStateKind: resource.ImportCommandWithID,
 				})
 			}
 			r.Steps(append(steps, resource.TestStep{
-				Config: r.Block() + test.config, ResourceName: rig.SharedGPUs, ImportState: true, ImportStateId: "gpu01:" + test.kind, ImportStateKind: resource.ImportBlockWithID,
-				ImportPlanChecks: resource.ImportPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectResourceAction(rig.SharedGPUs, plancheck.ResourceActionNoop)}},
+				Config: r.Block() + test.config, ResourceName: rig.SharedGPUs, ImportState: true, ImportStateId: "gpu01:" + test.kind,
+				ImportStateKind: resource.ImportBlockWithID,
+				ImportPlanChecks: resource.ImportPlanChecks{
+					PreApply: []plancheck.PlanCheck{plancheck.ExpectResourceAction(rig.SharedGPUs, plancheck.ResourceActionNoop)},
+				},
 			})...)
 		})
 	}
@@ -173,7 +183,8 @@ func TestImportOfASharingConfigOfThisState(t *testing.T) {
 			r.Steps(
 				resource.TestStep{Config: r.Block() + rig.MIGOf("ml", rig.Halves+", "+layout)},
 				resource.TestStep{
-					ResourceName: rig.ML, ImportState: true, ImportStateId: "hgx01:mig", ImportStateVerify: true, ImportStateKind: resource.ImportCommandWithID,
+					ResourceName: rig.ML, ImportState: true, ImportStateId: "hgx01:mig", ImportStateVerify: true,
+					ImportStateKind: resource.ImportCommandWithID,
 				},
 			)
 		})
@@ -190,7 +201,8 @@ func TestSharingWithoutAClaimIsNotImportedButCreated(t *testing.T) {
 	before := r.Host("gpu01").MPS
 	c := rig.NewCLI(t, r.Block()+rig.MPSOf(rig.HalfEach))
 	for _, kind := range []string{"mps", "time_slicing"} {
-		rig.WantSaid(t, c.Fails("import", rig.SharedGPUs, "gpu01:"+kind), "Nothing to import", "have no claim of a partition config of kind `"+kind+"`")
+		rig.WantSaid(t, c.Fails("import", rig.SharedGPUs, "gpu01:"+kind), "Nothing to import",
+			"have no claim of a partition config of kind `"+kind+"`")
 	}
 	c.Apply()
 	if diff := cmp.Diff(before, r.Host("gpu01").MPS); diff != "" {

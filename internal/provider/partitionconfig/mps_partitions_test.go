@@ -20,7 +20,9 @@ func TestStaticPartitions(t *testing.T) {
 	}
 	r := rig.New(t, s)
 	mps := func(more string) string {
-		return r.Block() + rig.SharedConfig("mps", fmt.Sprintf("mps = { uid = 1000, daemons = \"per_gpu\", oversubscription = 2%s }\n  max_disruption = \"process_restart\"", more), "gpu01")
+		return r.Block() + rig.SharedConfig("mps",
+			fmt.Sprintf("mps = { uid = 1000, daemons = \"per_gpu\", oversubscription = 2%s }\n  max_disruption = \"process_restart\"", more),
+			"gpu01")
 	}
 	const static = ", static_partitions = true"
 	share := func(name string, more ...string) string {

@@ -14,7 +14,8 @@ func TestADaemonForEachGPU(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(1))
 	mps := func(daemons string) string {
-		return r.Block() + rig.SharedConfig("mps", fmt.Sprintf("mps = { uid = 1000, daemons = %q }\n  max_disruption = \"process_restart\"", daemons), "gpu01")
+		return r.Block() + rig.SharedConfig("mps",
+			fmt.Sprintf("mps = { uid = 1000, daemons = %q }\n  max_disruption = \"process_restart\"", daemons), "gpu01")
 	}
 	on := func(card int) string { return fmt.Sprintf("gpu_ids = [%q]", rig.ShareCard(1, card)) }
 	shares := rig.ShareOf("a", rig.OnGPU01, rig.OfMPS, on(0)) + rig.ShareOf("b", rig.OnGPU01, rig.OfMPS, on(1))
@@ -23,7 +24,9 @@ func TestADaemonForEachGPU(t *testing.T) {
 	each := []string{"user 1000 on " + rig.ShareCard(1, 0), "user 1000 on " + rig.ShareCard(1, 1)}
 	daemon := func(card int) gpu.MPSDaemon {
 		t.Helper()
-		i := slices.IndexFunc(r.Host("gpu01").MPS.Daemons, func(d gpu.MPSDaemon) bool { return gpu.SameID(d.Devices[0].GPU, rig.ShareCard(1, card)) })
+		i := slices.IndexFunc(r.Host("gpu01").MPS.Daemons, func(d gpu.MPSDaemon) bool {
+			return gpu.SameID(d.Devices[0].GPU, rig.ShareCard(1, card))
+		})
 		if i < 0 {
 			t.Fatalf("no daemon serves GPU %d", card)
 		}
@@ -44,7 +47,8 @@ func TestADaemonForEachGPU(t *testing.T) {
 	r.WantDaemons("gpu01", one)
 	before := r.File()
 	c.Write(mps("per_gpu") + shares + both)
-	rig.WantSaid(t, c.Fails("plan"), `Share "both" is on `+rig.ShareCard(1, 0), "which no process reaches together", "Leave `daemons` of the gpu_partition_config as it is")
+	rig.WantSaid(t, c.Fails("plan"), `Share "both" is on `+rig.ShareCard(1, 0), "which no process reaches together",
+		"Leave `daemons` of the gpu_partition_config as it is")
 	r.WantUntouched(before)
 
 	c.Write(mps("per_host") + shares)

@@ -24,8 +24,10 @@ func TestMPSLifecycle(t *testing.T) {
 		resource.TestStep{
 			Config: r.Block() + rig.MPSOf(rig.QuarterEach),
 			ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
-				plancheck.ExpectKnownValue(rig.SharedGPUs, rig.Jsonpath("id"), text("inference")), plancheck.ExpectUnknownValue(rig.SharedGPUs, rig.Jsonpath("gpus")),
-				plancheck.ExpectUnknownValue(rig.SharedGPUs, rig.Jsonpath("mps_daemons")), plancheck.ExpectUnknownValue(rig.SharedGPUs, rig.Jsonpath("isolation")),
+				plancheck.ExpectKnownValue(rig.SharedGPUs, rig.Jsonpath("id"), text("inference")),
+				plancheck.ExpectUnknownValue(rig.SharedGPUs, rig.Jsonpath("gpus")),
+				plancheck.ExpectUnknownValue(rig.SharedGPUs, rig.Jsonpath("mps_daemons")),
+				plancheck.ExpectUnknownValue(rig.SharedGPUs, rig.Jsonpath("isolation")),
 				plancheck.ExpectKnownValue(rig.SharedGPUs, rig.Jsonpath("partition_vram_mib"), null),
 			}},
 			ConfigStateChecks: []statecheck.StateCheck{
@@ -68,7 +70,8 @@ func TestMPSLifecycle(t *testing.T) {
 		resource.TestStep{ // policy asks no host
 			Config: r.Block() + rig.MPSOf(`multi_user = true, compute_mode = "default"`, `rollout = { max_unavailable = 2 }`),
 			ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
-				plancheck.ExpectKnownValue(rig.SharedGPUs, rig.Jsonpath("isolation"), text("memory")), plancheck.ExpectKnownValue(rig.SharedGPUs, rig.Jsonpath("mps_daemons"), knownvalue.MapSizeExact(1)),
+				plancheck.ExpectKnownValue(rig.SharedGPUs, rig.Jsonpath("isolation"), text("memory")),
+				plancheck.ExpectKnownValue(rig.SharedGPUs, rig.Jsonpath("mps_daemons"), knownvalue.MapSizeExact(1)),
 				rig.OnPlan(func() { r.Calls.Take() }),
 			}},
 			Check: rig.Then(func() {
@@ -109,7 +112,9 @@ func TestMPSIsRestoredOnDestroyUnlessToldOtherwise(t *testing.T) {
 		"default": {"", [2]gpu.ComputeMode{gpu.ComputeDefault, gpu.ComputeExclusiveProcess}, nil},
 		"restore": {`on_destroy = "restore"`, [2]gpu.ComputeMode{gpu.ComputeDefault, gpu.ComputeExclusiveProcess}, nil},
 		"keep": {
-			`on_destroy = "keep"`, [2]gpu.ComputeMode{gpu.ComputeExclusiveProcess, gpu.ComputeExclusiveProcess}, []string{"user 1000, 50 %" + rig.BothCards()},
+			`on_destroy = "keep"`,
+			[2]gpu.ComputeMode{gpu.ComputeExclusiveProcess, gpu.ComputeExclusiveProcess},
+			[]string{"user 1000, 50 %" + rig.BothCards()},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -178,13 +183,15 @@ func TestDaemonLeftBehindEndsForAnother(t *testing.T) {
 	rig.WantSaid(t, c.Fails("plan"), fmt.Sprintf("process %d (python, container 3f2a)", pid), `"old"`, "Rule: mps-in-use")
 	r.WantUntouched(before)
 	c.Write(r.Block() + rig.MPSOf(rig.HalfEach, rig.OnCard(1), `max_disruption = "process_restart"`))
-	rig.WantSaid(t, c.Ok("plan"), "MPS daemon old is stopped, which terminates its clients", fmt.Sprintf("process %d (python, container 3f2a)", pid))
+	rig.WantSaid(t, c.Ok("plan"), "MPS daemon old is stopped, which terminates its clients",
+		fmt.Sprintf("process %d (python, container 3f2a)", pid))
 	c.Apply()
 	r.WantDaemons("gpu01", "user 1000, 50 % on "+rig.SharedCard(1))
 	c.WantNoChanges()
 
 	// That of another config goes on.
-	c.Write(r.Block() + rig.MPSOf(rig.HalfEach, rig.OnCard(1)) + strings.ReplaceAll(rig.MPSOf(rig.HalfEach, rig.OnCard(0)), "inference", "other"))
+	c.Write(r.Block() + rig.MPSOf(rig.HalfEach, rig.OnCard(1)) + strings.ReplaceAll(rig.MPSOf(rig.HalfEach, rig.OnCard(0)),
+		"inference", "other"))
 	c.Apply()
 	r.WantDaemons("gpu01", "user 1000, 50 % on "+rig.SharedCard(1), "user 1000, 50 % on "+rig.SharedCard(0))
 	c.WantNoChanges()
@@ -199,7 +206,8 @@ func TestClientsOfMPSEndOnlyIfAllowed(t *testing.T) {
 	c.WantNoChanges() // who the clients are is no difference
 	before := r.File()
 	c.Write(r.Block() + rig.MPSOf("uid = 2000"))
-	rig.WantSaid(t, c.Fails("plan"), fmt.Sprintf("process %d (python, container 3f2a)", pid), `max_disruption = "process_restart"`, "Rule: mps-in-use")
+	rig.WantSaid(t, c.Fails("plan"), fmt.Sprintf("process %d (python, container 3f2a)", pid), `max_disruption = "process_restart"`,
+		"Rule: mps-in-use")
 	r.WantUntouched(before)
 	rig.WantSaid(t, c.Fails("destroy", "-auto-approve"), fmt.Sprintf("process %d (python, container 3f2a)", pid))
 	r.WantDaemons("gpu01", "user 1000, 50 %"+rig.BothCards())
@@ -284,7 +292,8 @@ func TestMPSInsideOfMIG(t *testing.T) {
 			ConfigStateChecks: []statecheck.StateCheck{
 				statecheck.ExpectKnownValue(rig.ML, rig.Jsonpath("mps_daemons", "hgx01"), knownvalue.ListSizeExact(2)),
 				statecheck.ExpectKnownValue(rig.ML, rig.Jsonpath("mps_daemons", "hgx01", 1, "mig_instance"), text("3g.40gb@4")),
-				statecheck.ExpectKnownValue(rig.ML, rig.Jsonpath("mps_daemons", "hgx01", 1, "gpu_ids"), knownvalue.ListExact([]knownvalue.Check{text(rig.MIGGPU(0))})),
+				statecheck.ExpectKnownValue(rig.ML, rig.Jsonpath("mps_daemons", "hgx01", 1, "gpu_ids"),
+					knownvalue.ListExact([]knownvalue.Check{text(rig.MIGGPU(0))})),
 				statecheck.ExpectKnownValue(rig.ML, rig.Jsonpath("isolation"), text("memory")),
 			},
 			Check: rig.Then(func() {
@@ -303,7 +312,8 @@ func TestMPSInsideOfMIG(t *testing.T) {
 			Config:           r.Block() + rig.MIGOf("ml", rig.Written+`, time_slicing = { replicas = 3 }`),
 			ConfigPlanChecks: rig.Planned(rig.ML, plancheck.ResourceActionUpdate),
 			ConfigStateChecks: []statecheck.StateCheck{
-				statecheck.ExpectKnownValue(rig.ML, rig.Jsonpath("mps_daemons"), knownvalue.Null()), statecheck.ExpectKnownValue(rig.ML, rig.Jsonpath("isolation"), text("none")),
+				statecheck.ExpectKnownValue(rig.ML, rig.Jsonpath("mps_daemons"), knownvalue.Null()),
+				statecheck.ExpectKnownValue(rig.ML, rig.Jsonpath("isolation"), text("none")),
 			},
 			Check: rig.Then(func() {
 				r.WantLayout("1g.10gb@0 3g.40gb@4", 0)
@@ -313,7 +323,8 @@ func TestMPSInsideOfMIG(t *testing.T) {
 		resource.TestStep{
 			Config: r.Block() + rig.MIGOf("ml", rig.Written),
 			ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
-				plancheck.ExpectKnownValue(rig.ML, rig.Jsonpath("isolation"), text("hardware")), plancheck.ExpectKnownValue(rig.ML, rig.Jsonpath("mps_daemons"), knownvalue.Null()),
+				plancheck.ExpectKnownValue(rig.ML, rig.Jsonpath("isolation"), text("hardware")),
+				plancheck.ExpectKnownValue(rig.ML, rig.Jsonpath("mps_daemons"), knownvalue.Null()),
 			}},
 		},
 		resource.TestStep{Config: r.Block() + rig.MIGOf("ml", rig.Written+", mps = { "+rig.HalfEach+" }")},
@@ -331,7 +342,8 @@ func TestTimeSlicingLifecycle(t *testing.T) {
 		resource.TestStep{
 			Config: r.Block() + rig.TurnsOf(rig.FourTurns),
 			ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
-				plancheck.ExpectKnownValue(rig.SharedGPUs, rig.Jsonpath("isolation"), text("none")), plancheck.ExpectKnownValue(rig.SharedGPUs, rig.Jsonpath("mps_daemons"), knownvalue.Null()),
+				plancheck.ExpectKnownValue(rig.SharedGPUs, rig.Jsonpath("isolation"), text("none")),
+				plancheck.ExpectKnownValue(rig.SharedGPUs, rig.Jsonpath("mps_daemons"), knownvalue.Null()),
 				plancheck.ExpectUnknownValue(rig.SharedGPUs, rig.Jsonpath("gpus")),
 			}},
 			ConfigStateChecks: []statecheck.StateCheck{
@@ -369,12 +381,14 @@ func TestMPSOnAGPUThatForgetsItsMode(t *testing.T) {
 	s.Hosts[0].GPUs[0].Persistence = new(false)
 	r := rig.New(t, s)
 	c := rig.NewCLI(t, r.Block()+rig.MPSOf(rig.HalfEach))
-	rig.WantSaid(t, c.Ok("plan"), "Warning: The driver will forget the GPU's settings", rig.SharedCard(0)+" (NVIDIA L40S)", "not in persistence mode",
+	rig.WantSaid(t, c.Ok("plan"), "Warning: The driver will forget the GPU's settings", rig.SharedCard(0)+" (NVIDIA L40S)",
+		"not in persistence mode",
 		"compute mode exclusive_process", "nvidia-persistenced --persistence-mode", "Rule: gpu-kept-initialized", "1 to add")
 	c.Apply()
 	c.WantNoChanges()
 	r.EditCard(0, func(g *gpu.GPU) { g.ComputeMode = gpu.ComputeDefault })
-	rig.WantSaid(t, c.Ok("plan"), "has compute mode default, declared is MPS in compute mode exclusive_process", "Rule: gpu-kept-initialized", "1 to change")
+	rig.WantSaid(t, c.Ok("plan"), "has compute mode default, declared is MPS in compute mode exclusive_process",
+		"Rule: gpu-kept-initialized", "1 to change")
 	r.EditCard(0, func(g *gpu.GPU) { g.Persistence = new(true) })
 	if out := c.Ok("plan"); strings.Contains(out, "gpu-kept-initialized") {
 		t.Errorf("a GPU in persistence mode is said to forget:\n%s", out)
@@ -491,29 +505,45 @@ func TestBadSharingConfigIsAnErrorAtPlan(t *testing.T) {
 	t.Parallel()
 	inMIG := func(more string) string { return rig.MIGOf("ml", rig.Halves+", "+more) }
 	for name, test := range map[string]struct{ config, want string }{
-		"nobody":                {rig.MPSOf("active_thread_percentage = 25"), "No attribute specified when one (and only one) of [mps.uid,mps.multi_user] is required"},
-		"one and all":           {rig.MPSOf("uid = 1000, multi_user = true"), "2 attributes specified when one (and only one)"},
-		"not all":               {rig.MPSOf("multi_user = false"), `Attribute mps.multi_user Value must be "true", got: false`},
-		"no user":               {rig.MPSOf("uid = -1"), "Attribute mps.uid value must be between 0 and 4294967294, got: -1"},
-		"no threads":            {rig.MPSOf("uid = 0, active_thread_percentage = 0"), "must be more than 0, at most 100"},
-		"too many threads":      {rig.MPSOf("uid = 0, active_thread_percentage = 101"), "at most 100, and have one digit after the point at most, got: 101"},
-		"too exact":             {rig.MPSOf("uid = 0, active_thread_percentage = 33.33"), "got: 33.33"},
-		"no memory":             {rig.MPSOf("uid = 0, pinned_memory_limit_mib = 0"), "value must be between 1 and"},
-		"prohibited":            {rig.MPSOf(`uid = 0, compute_mode = "prohibited"`), `value must be one of: ["exclusive_process" "default"]`},
-		"less than there is":    {rig.MPSOf("uid = 0, oversubscription = 0.5"), "must be at least 1"},
-		"one replica":           {rig.TurnsOf("replicas = 1"), "value must be between 2 and 1024, got: 1"},
-		"no replicas":           {rig.TurnsOf(`interval = "long"`), `attribute "replicas" is required`},
-		"no interval":           {rig.TurnsOf(`replicas = 2, interval = "2ms"`), `value must be one of: ["default" "short" "medium" "long"]`},
-		"two kinds":             {rig.MPSOf(rig.HalfEach, "time_slicing = { "+rig.FourTurns+" }"), "Exactly one of these attributes must be configured: [gpu_p,mig,vgpu,mps,time_slicing]"},
-		"units":                 {rig.MPSOf(rig.HalfEach, `quiesce_units = ["nvidia-dcgm"]`), `"mps" cannot be specified when "quiesce_units" is specified`},
-		"both in MIG":           {inMIG("mps = { uid = 0 }, time_slicing = { replicas = 2 }"), `"mig.time_slicing" cannot be specified when "mig.mps" is specified`},
-		"nobody in MIG":         {inMIG("mps = { }"), "No attribute specified when one (and only one)"},
-		"MPS in MIG mode":       {strings.Replace(rig.MPSOf(rig.HalfEach, rig.OnGPUs(0)), `["gpu01"]`, `["hgx01"]`, 1), "Rule: mps-not-on-mig-gpu"},
-		"no MPS":                {strings.Replace(rig.MPSOf(rig.HalfEach), `["gpu01"]`, `["bare"]`, 1), "Rule: mps-supported"},
-		"Hyper-V":               {strings.Replace(rig.MPSOf(rig.HalfEach), `["gpu01"]`, `["hv01"]`, 1), `Host "hv01" is a Hyper-V host`},
-		"prohibited by others":  {rig.MPSOf(rig.HalfEach, rig.OnCard(2)), "prohibited"},
-		"more than it has":      {rig.MPSOf("uid = 0, pinned_memory_limit_mib = 65536", rig.OnCard(0)), "GiB"},
-		"two configs of one":    {rig.MPSOf(rig.HalfEach, rig.OnCard(0)) + strings.ReplaceAll(rig.TurnsOf(rig.FourTurns, rig.OnCard(0)), `"inference"`, `"other"`), "one-config-per-gpu"},
+		"nobody": {
+			rig.MPSOf("active_thread_percentage = 25"), "No attribute specified when one (and only one) of [mps.uid,mps.multi_user] is required",
+		},
+		"one and all": {rig.MPSOf("uid = 1000, multi_user = true"), "2 attributes specified when one (and only one)"},
+		"not all":     {rig.MPSOf("multi_user = false"), `Attribute mps.multi_user Value must be "true", got: false`},
+		"no user":     {rig.MPSOf("uid = -1"), "Attribute mps.uid value must be between 0 and 4294967294, got: -1"},
+		"no threads":  {rig.MPSOf("uid = 0, active_thread_percentage = 0"), "must be more than 0, at most 100"},
+		"too many threads": {
+			rig.MPSOf("uid = 0, active_thread_percentage = 101"), "at most 100, and have one digit after the point at most, got: 101",
+		},
+		"too exact":          {rig.MPSOf("uid = 0, active_thread_percentage = 33.33"), "got: 33.33"},
+		"no memory":          {rig.MPSOf("uid = 0, pinned_memory_limit_mib = 0"), "value must be between 1 and"},
+		"prohibited":         {rig.MPSOf(`uid = 0, compute_mode = "prohibited"`), `value must be one of: ["exclusive_process" "default"]`},
+		"less than there is": {rig.MPSOf("uid = 0, oversubscription = 0.5"), "must be at least 1"},
+		"one replica":        {rig.TurnsOf("replicas = 1"), "value must be between 2 and 1024, got: 1"},
+		"no replicas":        {rig.TurnsOf(`interval = "long"`), `attribute "replicas" is required`},
+		"no interval":        {rig.TurnsOf(`replicas = 2, interval = "2ms"`), `value must be one of: ["default" "short" "medium" "long"]`},
+		"two kinds": {
+			rig.MPSOf(rig.HalfEach, "time_slicing = { "+rig.FourTurns+" }"),
+			"Exactly one of these attributes must be configured: [gpu_p,mig,vgpu,mps,time_slicing]",
+		},
+		"units": {
+			rig.MPSOf(rig.HalfEach, `quiesce_units = ["nvidia-dcgm"]`), `"mps" cannot be specified when "quiesce_units" is specified`,
+		},
+		"both in MIG": {
+			inMIG("mps = { uid = 0 }, time_slicing = { replicas = 2 }"), `"mig.time_slicing" cannot be specified when "mig.mps" is specified`,
+		},
+		"nobody in MIG": {inMIG("mps = { }"), "No attribute specified when one (and only one)"},
+		"MPS in MIG mode": {
+			strings.Replace(rig.MPSOf(rig.HalfEach, rig.OnGPUs(0)), `["gpu01"]`, `["hgx01"]`, 1), "Rule: mps-not-on-mig-gpu",
+		},
+		"no MPS":               {strings.Replace(rig.MPSOf(rig.HalfEach), `["gpu01"]`, `["bare"]`, 1), "Rule: mps-supported"},
+		"Hyper-V":              {strings.Replace(rig.MPSOf(rig.HalfEach), `["gpu01"]`, `["hv01"]`, 1), `Host "hv01" is a Hyper-V host`},
+		"prohibited by others": {rig.MPSOf(rig.HalfEach, rig.OnCard(2)), "prohibited"},
+		"more than it has":     {rig.MPSOf("uid = 0, pinned_memory_limit_mib = 65536", rig.OnCard(0)), "GiB"},
+		"two configs of one": {
+			rig.MPSOf(rig.HalfEach, rig.OnCard(0)) + strings.ReplaceAll(rig.TurnsOf(rig.FourTurns, rig.OnCard(0)), `"inference"`, `"other"`),
+			"one-config-per-gpu",
+		},
 		"a kind of other hosts": {rig.SharingOf("gpu_p", "partition_count = 2"), `Host "gpu01" is a Linux host`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -544,7 +574,8 @@ func TestMPSOfAUserThatIsNotKnownYet(t *testing.T) {
 		resource.TestStep{
 			Config: config("uid = terraform_data.user.output"),
 			ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
-				plancheck.ExpectUnknownValue(rig.SharedGPUs, rig.Jsonpath("mps_daemons")), plancheck.ExpectUnknownValue(rig.SharedGPUs, rig.Jsonpath("gpus")),
+				plancheck.ExpectUnknownValue(rig.SharedGPUs, rig.Jsonpath("mps_daemons")),
+				plancheck.ExpectUnknownValue(rig.SharedGPUs, rig.Jsonpath("gpus")),
 			}},
 			Check: rig.Then(func() { r.WantDaemons("gpu01", "user 1000"+rig.BothCards()) }),
 		},

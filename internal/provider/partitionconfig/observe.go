@@ -14,37 +14,37 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 )
 
 // observe writes what the hosts have into the computed attributes. Hosts that did
 // not answer keep what the model had, and so do hosts that the config has left
 // without being told.
 func (m *model) observe(ctx context.Context, c gpu.PartitionConfig, hosts []string, v fleet.View, diags *diag.Diagnostics) {
-	before, daemonsBefore, earlier := m.gpus(diags), m.daemons(ctx, diags), mended(drift.Decode(ctx, m.Drift, diags))
+	gpusBefore, daemonsBefore, driftBefore := m.gpus(diags), m.daemons(ctx, diags), mended(report.DecodeDrift(ctx, m.Drift, diags))
 	all, daemons := map[string]map[string]gpuModel{}, map[string][]daemonModel{}
 	var differs []change.Difference
 	for _, name := range hosts {
 		h, answered := v.Hosts[name]
 		if !answered {
-			if b, ok := before[name]; ok {
-				all[name] = b
+			if listed, ok := gpusBefore[name]; ok {
+				all[name] = listed
 			}
-			if b, ok := daemonsBefore[name]; ok {
-				daemons[name] = b
+			if listed, ok := daemonsBefore[name]; ok {
+				daemons[name] = listed
 			}
 			continue
 		}
 		var found []change.Difference
-		all[name], found = observeHost(ctx, c, name, h, before[name], earlier, diags)
+		all[name], found = observeHost(ctx, c, name, h, gpusBefore[name], driftBefore, diags)
 		daemons[name] = describeDaemons(c, h, slices.Collect(maps.Keys(all[name])))
 		if _, unknown := h.UnknownPart(gpu.PartDaemons); unknown {
 			daemons[name] = daemonsBefore[name]
 		}
 		differs = append(differs, found...)
 	}
-	for _, name := range slices.Sorted(maps.Keys(before)) {
+	for _, name := range slices.Sorted(maps.Keys(gpusBefore)) {
 		if slices.Contains(hosts, name) {
 			continue
 		}
@@ -53,11 +53,12 @@ func (m *model) observe(ctx context.Context, c gpu.PartitionConfig, hosts []stri
 				continue
 			}
 		}
-		all[name] = before[name]
-		if b, ok := daemonsBefore[name]; ok {
-			daemons[name] = b
+		all[name] = gpusBefore[name]
+		if listed, ok := daemonsBefore[name]; ok {
+			daemons[name] = listed
 		}
-		differs = append(differs, change.Difference{Object: "host " + name, Found: "is not one of the config's hosts, but has it, and has not been given up yet"})
+		differs = append(differs, change.Difference{Object: "host " + name, Found: "is not one of the config's hosts, but has it, " +
+			"and has not been given up yet"})
 	}
 
 	sizes := map[types.Int64]bool{}
@@ -75,11 +76,13 @@ func (m *model) observe(ctx context.Context, c gpu.PartitionConfig, hosts []stri
 	m.GPUs = object.MapOf(ctx, gpusOfHostType, all, diags)
 	m.setDaemons(ctx, c, daemons, diags)
 	m.Isolation = types.StringValue(string(observedIsolation(c, hosts, v)))
-	m.Drift = drift.Encode(ctx, differs, diags)
+	m.Drift = report.EncodeDrift(ctx, differs, diags)
 }
 
 // begun adds the hosts to which a run that ended early has given the config.
-func (m *model) begun(ctx context.Context, f *fleet.Fleet, token string, c gpu.PartitionConfig, v fleet.View, diags *diag.Diagnostics) fleet.View {
+func (m *model) begun(
+	ctx context.Context, f *fleet.Fleet, token string, c gpu.PartitionConfig, v fleet.View, diags *diag.Diagnostics,
+) fleet.View {
 	more, v := f.Begun(ctx, v, gpu.ClaimConfig, c.ID, token)
 	if len(more) == 0 {
 		return v
@@ -101,14 +104,15 @@ func (m *model) begun(ctx context.Context, f *fleet.Fleet, token string, c gpu.P
 
 // keepObserved takes what a state has in the computed attributes.
 func (m *model) keepObserved(state *model) {
-	m.GPUs, m.Daemons, m.PartitionVRAMMiB, m.Isolation, m.Drift = state.GPUs, state.Daemons, state.PartitionVRAMMiB, state.Isolation, state.Drift
+	m.GPUs, m.Daemons, m.PartitionVRAMMiB, m.Isolation, m.Drift = state.GPUs, state.Daemons, state.PartitionVRAMMiB, state.Isolation,
+		state.Drift
 }
 
 // forgetObserved makes the computed attributes unknown that only the hosts can tell after
 // the apply.
 func (m *model) forgetObserved(want gpu.PartitionConfig, known bool) {
 	m.GPUs, m.Daemons = types.MapUnknown(gpusOfHostType), types.MapUnknown(daemonsOfHostType)
-	m.Drift = object.None(drift.Type)
+	m.Drift = report.NoDrift()
 	m.PartitionVRAMMiB, m.Isolation = types.Int64Unknown(), m.plannedIsolation()
 	if known && want.Kind != gpu.KindGPUP {
 		m.PartitionVRAMMiB = types.Int64Null()
@@ -119,19 +123,19 @@ func (m *model) forgetObserved(want gpu.PartitionConfig, known bool) {
 }
 
 // observeHost tells what a host has of the config, and where that differs from what
-// is declared. before are the GPUs that the state lists there, and earlier is its drift.
-func observeHost(ctx context.Context, c gpu.PartitionConfig, name string, h *gpu.Host, before map[string]gpuModel, earlier []change.Difference, diags *diag.Diagnostics) (gpus map[string]gpuModel, differs []change.Difference) {
+// is declared. gpusBefore are the GPUs that the state lists there, and driftBefore is its drift.
+func observeHost(
+	ctx context.Context, c gpu.PartitionConfig, name string, h *gpu.Host, gpusBefore map[string]gpuModel, driftBefore []change.Difference,
+	diags *diag.Diagnostics,
+) (gpus map[string]gpuModel, differs []change.Difference) {
 	gpus = map[string]gpuModel{}
 	claim, _ := h.Claim(gpu.ClaimConfig, c.ID)
-	var listed []drift.GPU
-	for _, id := range slices.Sorted(maps.Keys(before)) {
-		listed = append(listed, drift.GPU{ID: id, Model: before[id].Model.ValueString(), Address: before[id].Address.ValueString()})
-	}
+	listed := listed(gpusBefore)
 	for _, id := range fleet.SelectKind(c.Kind, name, h, c.Scope.Selector, own(c.ID, "")) {
 		g, ok := h.GPU(id)
 		if _, unknown := h.UnknownGPU(id); unknown {
-			if was, had := before[id]; had {
-				gpus[id] = was // nobody knows better
+			if before, had := gpusBefore[id]; had {
+				gpus[id] = before // nobody knows better
 			}
 			continue
 		}
@@ -140,16 +144,36 @@ func observeHost(ctx context.Context, c gpu.PartitionConfig, name string, h *gpu
 		}
 		if claim == nil || claim.Covers(id) {
 			gpus[id] = describe(ctx, c, h, g, diags)
-			if d := drift.Replaced(name, h, g, listed, earlier, ""); d != nil {
+			if d := report.ReplacedGPU(name, h, g, listed, driftBefore, ""); d != nil {
 				differs = append(differs, *d)
 			}
 			continue
 		}
 		// It joins with the next apply, and until then the rules see it as new.
-		differs = append(differs, *cmp.Or(drift.Replaced(name, h, g, listed, earlier, "the config"),
+		differs = append(differs, *cmp.Or(report.ReplacedGPU(name, h, g, listed, driftBefore, "the config"),
 			&change.Difference{Object: "GPU " + id, Cause: change.CauseGPUAdded, Found: "is not in the config yet"}))
 	}
-	ids := slices.Collect(maps.Keys(gpus))
+	differs = append(differs, change.Differences(h, &c, claim, withLost(slices.Collect(maps.Keys(gpus)), h, claim))...)
+	nameObjects(differs, name, h)
+	if claim != nil && claim.Incomplete {
+		differs = append(differs, change.Difference{
+			Object: "host " + name, Cause: change.CauseFailedChange, Found: "has a change of this config that did not succeed on every host",
+		})
+	}
+	return gpus, differs
+}
+
+// listed are the GPUs of a host as the state has them.
+func listed(before map[string]gpuModel) []report.ListedGPU {
+	var out []report.ListedGPU
+	for _, id := range slices.Sorted(maps.Keys(before)) {
+		out = append(out, report.ListedGPU{ID: id, Model: before[id].Model.ValueString(), Address: before[id].Address.ValueString()})
+	}
+	return out
+}
+
+// withLost adds the GPUs that a claim has and its host no longer shows.
+func withLost(ids []string, h *gpu.Host, claim *gpu.Claim) []string {
 	if claim != nil {
 		for _, id := range claim.GPUs {
 			if _, there := h.GPU(id); !there {
@@ -158,18 +182,18 @@ func observeHost(ctx context.Context, c gpu.PartitionConfig, name string, h *gpu
 		}
 	}
 	slices.Sort(ids)
-	differs = append(differs, change.Differences(h, &c, claim, slices.Compact(ids))...)
+	return slices.Compact(ids)
+}
+
+// nameObjects adds the host, and the model of a GPU, to what differs.
+func nameObjects(differs []change.Difference, host string, h *gpu.Host) {
 	for i := range differs {
 		d := &differs[i]
 		if g, ok := h.GPU(strings.TrimPrefix(d.Object, "GPU ")); ok {
 			d.Object += " (" + g.Model + ")"
 		}
-		d.Object = "host " + name + ", " + d.Object
+		d.Object = "host " + host + ", " + d.Object
 	}
-	if claim != nil && claim.Incomplete {
-		differs = append(differs, change.Difference{Object: "host " + name, Cause: change.CauseFailedChange, Found: "has a change of this config that did not succeed on every host"})
-	}
-	return gpus, differs
 }
 
 // inSlot is the GPU at a PCI address, nil for none.
@@ -195,20 +219,21 @@ func (m *model) records(hosts []string, v fleet.View, diags *diag.Diagnostics) m
 
 // warnLost tells of GPUs that the model lists and that their hosts no longer offer.
 func (m *model) warnLost(c gpu.PartitionConfig, v fleet.View, diags *diag.Diagnostics) {
-	before := m.gpus(diags)
-	for _, name := range slices.Sorted(maps.Keys(before)) {
+	gpusBefore := m.gpus(diags)
+	for _, name := range slices.Sorted(maps.Keys(gpusBefore)) {
 		h, answered := v.Hosts[name]
 		if !answered {
 			continue
 		}
-		for _, id := range slices.Sorted(maps.Keys(before[name])) {
-			lost := before[name][id]
+		for _, id := range slices.Sorted(maps.Keys(gpusBefore[name])) {
+			lost := gpusBefore[name][id]
 			if g, ok := h.GPU(id); ok && change.Offers(c.Kind, g) {
 				continue
 			}
 			then := "The config goes on without it. When the GPU comes back it is partitioned again."
 			if now := inSlot(h, lost.Address.ValueString()); now != nil {
-				then = fmt.Sprintf("GPU %s (%s) is in its PCI slot %s now. The config continues with that GPU where its selector covers it.", now.ID, now.Model, now.Address)
+				then = fmt.Sprintf("GPU %s (%s) is in its PCI slot %s now. The config continues with that GPU where its selector covers it.", now.ID,
+					now.Model, now.Address)
 			}
 			diags.AddWarning("GPU is lost", fmt.Sprintf("%s\n\nHost: %s\nFound: It no longer offers GPU %s (%s) for partitioning.\n%s",
 				label(c.ID), name, id, lost.Model.ValueString(), then))

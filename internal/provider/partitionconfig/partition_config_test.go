@@ -53,7 +53,8 @@ func TestPartitionConfigLifecycle(t *testing.T) {
 			},
 			ConfigStateChecks: []statecheck.StateCheck{
 				statecheck.ExpectKnownValue(rig.VDI, tfjsonpath.New("partition_vram_mib"), knownvalue.Int64Exact(1896)),
-				statecheck.ExpectKnownValue(rig.VDI, tfjsonpath.New("gpus").AtMapKey("hv02").AtMapKey(rig.GPU1).AtMapKey("layout"), knownvalue.StringExact("gpu_p:8")),
+				statecheck.ExpectKnownValue(rig.VDI, tfjsonpath.New("gpus").AtMapKey("hv02").AtMapKey(rig.GPU1).AtMapKey("layout"),
+					knownvalue.StringExact("gpu_p:8")),
 			},
 			Check: rig.Then(func() {
 				r.WantCounts(8, rig.Both...)
@@ -127,7 +128,8 @@ func TestCountChangeUnderHeldPartitionsNeedsMaxDisruption(t *testing.T) {
 	var before []byte
 	r.Steps(
 		resource.TestStep{Config: r.Block() + rig.HeldConfig(4), Check: rig.Then(func() { before = r.File() })},
-		r.Rejects(r.Block()+rig.HeldConfig(8), `hold partitions of GPUs whose count changes: "avd-01" and "avd-02"`, "Its `max_disruption` allows \"none\" only"),
+		r.Rejects(r.Block()+rig.HeldConfig(8), `hold partitions of GPUs whose count changes: "avd-01" and "avd-02"`,
+			"Its `max_disruption` allows \"none\" only"),
 		resource.TestStep{PreConfig: func() { r.WantUntouched(before) }, Config: r.Block() + rig.HeldConfig(4), PlanOnly: true},
 	)
 }
@@ -141,9 +143,10 @@ func TestCountChangeIsRefusedByTheAssignmentOfAVM(t *testing.T) {
 	r.Steps(
 		resource.TestStep{Config: config(4)},
 		resource.TestStep{
-			PreConfig:   func() { r.Must(r.Fleet.SetVMState(context.Background(), "avd-03", gpu.VMRunning)) },
-			Config:      config(8, `max_disruption = "vm_restart"`),
-			ExpectError: rig.Says("These may not be stopped: \"avd-03\" (its assignment does not allow a shutdown: `power.allow_shutdown` is `false`)"),
+			PreConfig: func() { r.Must(r.Fleet.SetVMState(context.Background(), "avd-03", gpu.VMRunning)) },
+			Config:    config(8, `max_disruption = "vm_restart"`),
+			ExpectError: rig.Says(
+				"These may not be stopped: \"avd-03\" (its assignment does not allow a shutdown: `power.allow_shutdown` is `false`)"),
 		},
 		resource.TestStep{Config: config(4), Check: rig.Then(func() {
 			r.WantCounts(4, rig.Both...)
@@ -204,7 +207,9 @@ func TestRestoreGivesEachGPUBackItsFormerCount(t *testing.T) {
 	r.Must(r.Fleet.SetCountOutside(context.Background(), "hv02", rig.GPU1, 2))
 	r.Steps(
 		resource.TestStep{Config: r.Block() + rig.ConfigOf(4, rig.Both), Check: rig.Then(func() { r.WantCounts(4, rig.Both...) })},
-		resource.TestStep{Config: r.Block() + rig.ConfigOf(8, rig.Both, `on_destroy = "restore"`), Check: rig.Then(func() { r.WantCounts(8, rig.Both...) })},
+		resource.TestStep{
+			Config: r.Block() + rig.ConfigOf(8, rig.Both, `on_destroy = "restore"`), Check: rig.Then(func() { r.WantCounts(8, rig.Both...) }),
+		},
 	)
 	r.WantCounts(16, "hv01")
 	if got := r.Counts("hv02"); got[rig.GPU0] != 16 || got[rig.GPU1] != 2 {
@@ -407,16 +412,33 @@ func TestBadPartitionConfigIsAnErrorAtItsAttribute(t *testing.T) {
 		config string
 		want   string
 	}{
-		"impossible count":    {rig.ConfigOf(5, rig.Both), "1 (about 14.8 GiB each), 2 (about 7.4 GiB each), 4 (about 3.7 GiB each), 8 (about 1.9 GiB each), 16 (948 MiB each)"},
-		"no hosts":            {"resource \"gpu_partition_config\" \"vdi\" {\n hosts = []\n gpu_p = { partition_count = 4 }\n}", "hosts set must contain at least 1 elements"},
-		"unknown host":        {rig.ConfigOf(4, []string{"hv01", "hv09"}), `Found: "hv09" is not a host of the provider, which knows hv01 and hv02`},
-		"unknown cluster":     {"resource \"gpu_partition_config\" \"vdi\" {\n cluster = \"nope\"\n gpu_p = { partition_count = 4 }\n}", `is a node of a cluster called "nope"`},
-		"hosts and cluster":   {rig.ConfigOf(4, rig.Both, `cluster = "azl"`), "Exactly one of these attributes must be configured: [hosts,cluster]"},
-		"unknown GPU":         {rig.ConfigOf(4, rig.Both, `selector = { gpu_ids = { hv01 = ["PCIROOT(99)"] } }`), "names PCIROOT(99)"},
-		"selector off hosts":  {rig.ConfigOf(4, rig.Both, `selector = { gpu_ids = { hv03 = ["`+rig.GPU0+`"] } }`), `selector.gpu_ids names host "hv03"`},
-		"unknown model":       {rig.ConfigOf(4, rig.Both, `selector = { models = ["A16"] }`), "No GPU is selected"},
-		"no kind":             {"resource \"gpu_partition_config\" \"vdi\" {\n hosts = [\"hv01\"]\n}", "gpu_p"},
-		"two of one name":     {rig.ConfigOf(4, []string{"hv01"}) + strings.Replace(rig.ConfigOf(4, []string{"hv02"}), `"vdi" {`, `"other" {`, 1), "unique-name"},
+		"impossible count": {
+			rig.ConfigOf(5, rig.Both),
+			"1 (about 14.8 GiB each), 2 (about 7.4 GiB each), 4 (about 3.7 GiB each), 8 (about 1.9 GiB each), 16 (948 MiB each)",
+		},
+		"no hosts": {
+			"resource \"gpu_partition_config\" \"vdi\" {\n hosts = []\n gpu_p = { partition_count = 4 }\n}",
+			"hosts set must contain at least 1 elements",
+		},
+		"unknown host": {
+			rig.ConfigOf(4, []string{"hv01", "hv09"}), `Found: "hv09" is not a host of the provider, which knows hv01 and hv02`,
+		},
+		"unknown cluster": {
+			"resource \"gpu_partition_config\" \"vdi\" {\n cluster = \"nope\"\n gpu_p = { partition_count = 4 }\n}",
+			`is a node of a cluster called "nope"`,
+		},
+		"hosts and cluster": {
+			rig.ConfigOf(4, rig.Both, `cluster = "azl"`), "Exactly one of these attributes must be configured: [hosts,cluster]",
+		},
+		"unknown GPU": {rig.ConfigOf(4, rig.Both, `selector = { gpu_ids = { hv01 = ["PCIROOT(99)"] } }`), "names PCIROOT(99)"},
+		"selector off hosts": {
+			rig.ConfigOf(4, rig.Both, `selector = { gpu_ids = { hv03 = ["`+rig.GPU0+`"] } }`), `selector.gpu_ids names host "hv03"`,
+		},
+		"unknown model": {rig.ConfigOf(4, rig.Both, `selector = { models = ["A16"] }`), "No GPU is selected"},
+		"no kind":       {"resource \"gpu_partition_config\" \"vdi\" {\n hosts = [\"hv01\"]\n}", "gpu_p"},
+		"two of one name": {
+			rig.ConfigOf(4, []string{"hv01"}) + strings.Replace(rig.ConfigOf(4, []string{"hv02"}), `"vdi" {`, `"other" {`, 1), "unique-name",
+		},
 		"two configs of GPUs": {rig.Config4 + strings.ReplaceAll(rig.Config4, `"vdi"`, `"other"`), "one-config-per-gpu"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -435,7 +457,8 @@ func TestFirstPlanNamesBothSidesOfUnlikeGPUs(t *testing.T) {
 	before := r.File()
 	c := rig.NewCLI(t, r.Block()+rig.Config4)
 	out := c.Fails("plan")
-	rig.WantSaid(t, out, "GPUs of different models", "are NVIDIA A2", `on host "hv02" (NVIDIA A16`, `selector = { models = ["NVIDIA A2"] }`, "Rule: homogeneous-gpus")
+	rig.WantSaid(t, out, "GPUs of different models", "are NVIDIA A2", `on host "hv02" (NVIDIA A16`,
+		`selector = { models = ["NVIDIA A2"] }`, "Rule: homogeneous-gpus")
 	r.WantUntouched(before)
 
 	c.Write(r.Block(`rules = { "homogeneous-gpus" = "warning" }`) + rig.Config4)
@@ -453,7 +476,9 @@ func TestRuleThatIsRaisedToAnErrorStopsThePlan(t *testing.T) {
 	r := rig.New(t, rig.TwoNodes())
 	before := r.File()
 	r.Steps(
-		resource.TestStep{Config: r.Block(`rules = { "live-migration-support" = "error" }`) + rig.Config4, ExpectError: rig.Says("Rule: live-migration-support")},
+		resource.TestStep{
+			Config: r.Block(`rules = { "live-migration-support" = "error" }`) + rig.Config4, ExpectError: rig.Says("Rule: live-migration-support"),
+		},
 		resource.TestStep{Config: r.Block(`rules = { "no-such-rule" = "off" }`) + rig.Config4, ExpectError: rig.Says("no-such-rule")},
 	)
 	r.WantUntouched(before)
@@ -490,9 +515,11 @@ resource "gpu_partition_config" "vdi" {
 	before := r.File()
 	r.Steps(
 		resource.TestStep{
-			Config:           config(5),
-			ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectUnknownValue(rig.VDI, tfjsonpath.New("id"))}},
-			ExpectError:      rig.Says("The GPU does not accept this partition count"),
+			Config: config(5),
+			ConfigPlanChecks: resource.ConfigPlanChecks{
+				PreApply: []plancheck.PlanCheck{plancheck.ExpectUnknownValue(rig.VDI, tfjsonpath.New("id"))},
+			},
+			ExpectError: rig.Says("The GPU does not accept this partition count"),
 		},
 		resource.TestStep{
 			PreConfig: func() { r.WantUntouched(before) },
@@ -522,7 +549,8 @@ resource "gpu_partition_config" "inference" {
 `, kind, mps, turns)
 	}
 	open := func(kind string) string {
-		return config(kind, `terraform_data.kind.output == "mps" ? { uid = 1000 } : null`, `terraform_data.kind.output == "turns" ? { replicas = 4 } : null`)
+		return config(kind, `terraform_data.kind.output == "mps" ? { uid = 1000 } : null`,
+			`terraform_data.kind.output == "turns" ? { replicas = 4 } : null`)
 	}
 	c := rig.NewCLI(t, open("mps"))
 	c.Apply()

@@ -3,7 +3,6 @@
 package partitionconfig
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,7 +19,6 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/lifecycle"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
@@ -54,106 +52,128 @@ func of(f *fleet.Fleet) *Resource {
 	r.Fleet, r.Of = f, lifecycle.Parts[model]{
 		Type: ResourceType, Differs: "Partitions differ",
 		Creating: "create the partition config", Changing: "change the partition config", Destroying: "destroy the partition config",
-		Limit: perHost, Timeouts: func(m *model) timeouts.Value { return m.Timeouts }, Drift: func(m *model) *types.List { return &m.Drift },
-		Label: func(w gpu.Want) string { return label(w.Config.ID) }, At: path.Empty(), Identify: identify,
-		Policy: []string{"max_disruption", "on_destroy", "rollout", "timeouts"},
-		Prior:  prior, Plan: r.plan, Touches: func(c *lifecycle.Call[model]) bool { return c.Plan.GPUs.IsUnknown() },
-		Around: func(ctx context.Context, _ *lifecycle.Planning[model], prior gpu.Want) fleet.View {
-			return r.Fleet.LookAround(ctx, slices.Sorted(maps.Keys(prior.Config.GPUs)))
+		Limit: perHost, DisturbsAt: path.Empty(), Policy: []string{"max_disruption", "on_destroy", "rollout", "timeouts"},
+		Timeouts: func(m *model) timeouts.Value { return m.Timeouts },
+		Drift:    func(m *model) *types.List { return &m.Drift },
+		Label:    func(w gpu.Want) string { return label(w.Config.ID) },
+		Prior:    prior, Identify: identify,
+		Planner: lifecycle.Planner[model]{
+			Declare: r.declare, Compute: r.compute, Wait: r.wait, Hold: r.hold, Choose: r.choose,
+			Around: func(ctx context.Context, _ *planning, prior gpu.Want) fleet.View {
+				return r.Fleet.LookAround(ctx, slices.Sorted(maps.Keys(prior.Config.GPUs)))
+			},
 		},
-		Apply: r.apply, Permit: r.updatePermission, Read: r.read, Destroy: r.destroy,
+		Touches: func(c *lifecycle.Call[model]) bool { return c.Plan.GPUs.IsUnknown() },
+		Apply:   r.apply, Permit: r.updatePermission, Read: r.read, Destroy: r.destroy,
 	}
 	return r
 }
 
+type planning = lifecycle.Planning[model]
+
 func label(id string) string { return fmt.Sprintf("%s %q", ResourceType, id) }
 
-// plan makes the id, decides whether the hosts have to be touched, and proves the plan against
-// the hosts and the rest of this run.
-func (r *Resource) plan(ctx context.Context, p *lifecycle.Planning[model]) (stays bool) {
-	plan, state, prior, resp := p.Plan, p.State, p.Prior.Config, p.Resp
-	want, known := gpu.PartitionConfig{}, p.Known
-	if known {
-		want = plan.declared(ctx, &resp.Diagnostics)
-	}
-	if known && (plan.ID.IsUnknown() || state != nil && (!plan.Name.Equal(state.Name) || want.Kind != prior.Kind)) {
-		want.ID = configID(want)
-		plan.ID = types.StringValue(want.ID)
-	}
-	if prior != nil && plan.kindIsOpen(prior.Kind) {
-		resp.Diagnostics.AddError("The kind of the config has to be known at plan", fmt.Sprintf("%s\n\n"+
-			"Found: It is of kind %s, and which kind it is to be is known only after apply.\nWanted: A plan must say whether the config is replaced: another kind forces replacement.\n"+
-			"Fix: Let the kind depend on what is known at plan, such as a variable, or apply what it depends on first, with -target.", label(prior.ID), prior.Kind))
-		return false
-	}
-	var ended fleet.View // the hosts once one of another kind has ended
-	replaced := cmp.Or(prior, r.Fleet.Ledger.Prior(p.Inst).Config)
-	leaves := replaced != nil && known && want.ID != replaced.ID && want.Kind == replaced.Kind
-	if replaced != nil && !leaves && (state == nil || known && want.Kind != prior.Kind) {
-		after, ends := r.PlanDestroy(ctx, p, gpu.Want{Config: replaced})
-		if want.Kind != replaced.Kind {
-			ended = after
-			if !ends {
-				r.Fleet.Ledger.Forget(p.Inst)
-				return false // that is what is wrong with the replacement
-			}
-		}
-	}
+// declare makes the id, and plans the end of the config that this one replaces.
+func (r *Resource) declare(ctx context.Context, p *planning) bool {
+	want, plan, state, diags := gpu.PartitionConfig{}, p.Plan, p.State, &p.Resp.Diagnostics
 	p.Differs = mended(p.Differs)
-	unchanged := state != nil && known && len(p.Differs) == 0 && r.AsksTheSame(plan, state, p.Req.Config)
-	if unchanged {
-		plan.keepObserved(state)
-	} else {
-		plan.forgetObserved(want, known)
-	}
-	p.Show(ctx)
-	if resp.Diagnostics.HasError() {
-		return false
-	}
-	if !known || r.Fleet.Unknown() {
-		// Its checks wait until apply, but for VMs whose permission is taken back meanwhile.
-		open := change.Change{Subject: label(want.ID), Prior: p.Prior}
-		if prior != nil {
-			open.Subject = label(prior.ID)
+	if p.Known {
+		want = plan.declared(ctx, diags)
+		if plan.ID.IsUnknown() || state != nil && (!plan.Name.Equal(state.Name) || want.Kind != p.Prior.Config.Kind) {
+			want.ID = configID(want)
+			plan.ID = types.StringValue(want.ID)
 		}
-		report.Findings(&resp.Diagnostics, open.Subject, r.Fleet.Ledger.Open(p.Inst, open, func() []rules.Finding { return r.Fleet.CheckOpen(r.Fleet.Seen(), open) }))
+	}
+	p.Want = gpu.Want{Config: &want}
+	if prior := p.Prior.Config; prior != nil && plan.kindIsOpen(prior.Kind) {
+		diags.AddError("The kind of the config has to be known at plan", fmt.Sprintf("%s\n\n"+
+			"Found: It is of kind %s, and which kind it is to be is known only after apply.\n"+
+			"Wanted: A plan must say whether the config is replaced: another kind forces replacement.\n"+
+			"Fix: Let the kind depend on what is known at plan, such as a variable, or apply what it depends on first, with -target.",
+			label(prior.ID), prior.Kind))
 		return false
 	}
+	return r.replace(ctx, p) && !diags.HasError()
+}
 
-	ch := change.Change{
-		Subject: label(want.ID), Token: instance.Token(ctx, p.Req.Private), Approved: instance.Seen(ctx, p.Req.Private),
-		Prior: p.Prior, Want: gpu.Want{Config: &want}, Unchanged: unchanged,
+// replace plans the end of the config that this one replaces, if there is one. One of the same kind and another id is given up
+// once this one is there. It returns false where one of another kind cannot end, which is what is wrong with the replacement.
+func (r *Resource) replace(ctx context.Context, p *planning) bool {
+	want, replaced := p.Want.Config, p.Prior.Config
+	if p.State == nil {
+		replaced = r.Fleet.Ledger.Prior(p.Instance).Config // The second call for a replacement does not tell what is replaced.
 	}
-	ch.Adopt = state != nil && ch.Token == ""
-	var view fleet.View
-	if unchanged {
-		want.GPUs = prior.GPUs
-		view = r.Fleet.Seen() // a change of policy alone asks nobody
+	if replaced == nil {
+		return true
+	}
+	otherKind := want.Kind != replaced.Kind
+	switch {
+	case p.Known && !otherKind && want.ID != replaced.ID:
+		if p.State != nil {
+			p.Leaves = &gpu.Want{Config: replaced}
+		}
+		return true
+	case p.State != nil && (!p.Known || !otherKind):
+		return true
+	}
+	after, ends := r.PlanDestroy(ctx, p, gpu.Want{Config: replaced})
+	if !otherKind {
+		return true
+	}
+	p.Ended = after
+	if !ends {
+		r.Fleet.Ledger.Forget(p.Instance)
+	}
+	return ends
+}
+
+func (r *Resource) compute(_ context.Context, p *planning) {
+	if p.Unchanged {
+		p.Plan.keepObserved(p.State)
 	} else {
-		hosts, v, ok := scope.Hosts(ctx, r.Fleet, want.Scope, &resp.Diagnostics)
-		if !report.Unreachable(&resp.Diagnostics, r.Fleet, ch.Subject, v, state.held(&resp.Diagnostics)...) || !ok || resp.Diagnostics.HasError() {
-			r.Fleet.Ledger.Forget(p.Inst)
-			return false
-		}
-		if !r.allAnswer(hosts, v, ch.Subject, &resp.Diagnostics) {
-			r.Fleet.Ledger.Forget(p.Inst)
-			return false
-		}
-		choose(&want, ch.Token, hosts, v.With(ended))
-		view = v
-		if prior != nil { // hosts that leave matter as well
-			view = v.With(r.Fleet.Look(ctx, slices.Sorted(maps.Keys(prior.GPUs))))
-		}
-		view = view.With(ended)
+		p.Plan.forgetObserved(*p.Want.Config, p.Known)
 	}
-	if state != nil { // the second call for a replacement does not tell what is replaced
-		r.Fleet.Ledger.Reshape(want.ID, state.hasOtherCount(want, &resp.Diagnostics))
+}
+
+// wait leaves the checks to the apply, but for VMs whose permission is taken back meanwhile.
+func (r *Resource) wait(_ context.Context, p *planning) {
+	open := change.Change{Subject: label(p.Want.Config.ID), Prior: p.Prior}
+	if p.State != nil {
+		open.Subject = label(p.Prior.Config.ID)
 	}
-	stays = r.Record(ctx, p, view, ch)
-	if leaves && state != nil { // after the record, by which another that leaves the wanted config hands it over
-		r.PlanDestroy(ctx, p, gpu.Want{Config: replaced})
+	findings := r.Fleet.Ledger.Open(p.Instance, open, func() []rules.Finding { return r.Fleet.CheckOpen(r.Fleet.Seen(), open) })
+	report.Findings(&p.Resp.Diagnostics, open.Subject, findings)
+}
+
+func (r *Resource) hold(_ context.Context, p *planning, _ fleet.View) {
+	p.Want.Config.GPUs = p.Prior.Config.GPUs
+	r.reshape(p)
+}
+
+// choose selects the config's GPUs on its hosts. The hosts that leave the config matter as well.
+func (r *Resource) choose(ctx context.Context, p *planning, planned *change.Change) (fleet.View, bool) {
+	want, diags := p.Want.Config, &p.Resp.Diagnostics
+	planned.Approved = lifecycle.Seen(ctx, p.Req.Private)
+	hosts, view, ok := scope.Hosts(ctx, r.Fleet, want.Scope, diags)
+	if !report.Unreachable(diags, r.Fleet, planned.Subject, view, p.State.held(diags)...) || !ok || diags.HasError() {
+		return view, false
 	}
-	return stays
+	if !r.allAnswer(hosts, view, planned.Subject, diags) {
+		return view, false
+	}
+	chooseGPUs(want, planned.Token, hosts, view.With(p.Ended))
+	if prior := p.Prior.Config; prior != nil {
+		view = view.With(r.Fleet.Look(ctx, slices.Sorted(maps.Keys(prior.GPUs))))
+	}
+	r.reshape(p)
+	return view.With(p.Ended), true
+}
+
+// reshape tells the assignments of this run whether their VMs get other partitions. The second call for a replacement does not know.
+func (r *Resource) reshape(p *planning) {
+	if p.State != nil {
+		r.Fleet.Ledger.Reshape(p.Want.Config.ID, p.State.hasOtherCount(*p.Want.Config, &p.Resp.Diagnostics))
+	}
 }
 
 // allAnswer refuses to change a layout while some of its hosts are silent, even when
@@ -200,7 +220,7 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 	if !r.Answer(c, hosts, view, ok) {
 		return false
 	}
-	choose(&want, c.Token, hosts, view)
+	chooseGPUs(&want, c.Token, hosts, view)
 	if c.Prior.Config != nil {
 		c.Prior.Config.Restore = want.Restore // what a host that leaves is to be put back to is the plan's business
 	}
@@ -220,10 +240,12 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 }
 
 // read completes an import, and writes what the hosts have.
-func (r *Resource) read(ctx context.Context, state *model, req resource.ReadRequest, resp *resource.ReadResponse) (*gpu.Claim, map[string]*gpu.Claim, bool) {
+func (r *Resource) read(
+	ctx context.Context, state *model, req resource.ReadRequest, resp *resource.ReadResponse,
+) (*gpu.Claim, map[string]*gpu.Claim, bool) {
 	if state.kind() == "" {
-		r.readImported(ctx, state, gpu.Kind(instance.ImportedKind(ctx, req.Private)), &resp.Diagnostics)
-		resp.Diagnostics.Append(instance.SetImportedKind(ctx, resp.Private, "")...)
+		r.readImported(ctx, state, gpu.Kind(lifecycle.ImportedKind(ctx, req.Private)), &resp.Diagnostics)
+		resp.Diagnostics.Append(lifecycle.SetImportedKind(ctx, resp.Private, "")...)
 		if resp.Diagnostics.HasError() {
 			return nil, nil, false
 		}
@@ -233,8 +255,8 @@ func (r *Resource) read(ctx context.Context, state *model, req resource.ReadRequ
 	if !report.Unreachable(&resp.Diagnostics, r.Fleet, label(c.ID), view, state.held(&resp.Diagnostics)...) {
 		return nil, nil, false
 	}
-	view = state.begun(ctx, r.Fleet, instance.Token(ctx, req.Private), c, view, &resp.Diagnostics)
-	resp.Diagnostics.Append(instance.SetSeen(ctx, resp.Private, view.Disturbable(hosts))...)
+	view = state.begun(ctx, r.Fleet, lifecycle.Token(ctx, req.Private), c, view, &resp.Diagnostics)
+	resp.Diagnostics.Append(lifecycle.SetSeen(ctx, resp.Private, view.Disturbable(hosts))...)
 	state.warnLost(c, view, &resp.Diagnostics)
 	state.observe(ctx, c, hosts, view, &resp.Diagnostics)
 	claim, _ := claimOf(view, c.ID, r.Fleet.Owner())
@@ -255,7 +277,8 @@ func (r *Resource) look(ctx context.Context, s gpu.Scope, listed map[string]map[
 func (r *Resource) destroy(ctx context.Context, c *lifecycle.Call[model]) {
 	c.State.roll(&c.Request, c.Diags)
 	if r.Carry(ctx, c); c.Err != nil && c.Prior.Config.Restore {
-		c.Diags.AddWarning("Destroying uses what was applied last", "To destroy without putting the GPUs back, first apply on_destroy = \"keep\".")
+		c.Diags.AddWarning("Destroying uses what was applied last", "To destroy without putting the GPUs back, first "+
+			"apply on_destroy = \"keep\".")
 	}
 }
 

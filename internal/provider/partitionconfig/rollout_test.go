@@ -76,7 +76,8 @@ func TestCreateThatStopsOnTheThirdHostIsFinishedAfterUntaint(t *testing.T) {
 	r := rig.New(t, rig.FourNodes())
 	r.Fail("hv03", simulated.OpSetPartitionCount, rig.GPU1, 0, 1)
 	c := rig.NewCLI(t, r.Block()+rig.ConfigOf(4, rig.Four, rig.GoNoOn))
-	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "Host: hv03", "Injected by the test", "Applied: hv01, hv02", "Rolled back: hv03", "Untouched: hv04", "terraform untaint")
+	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "Host: hv03", "Injected by the test", "Applied: hv01, hv02",
+		"Rolled back: hv03", "Untouched: hv04", "terraform untaint")
 	r.WantCounts(4, rig.Both...)
 	r.WantCounts(16, "hv03", "hv04")
 	for _, h := range rig.Both {

@@ -23,7 +23,8 @@ func TestRebootLosesVGPUsAndAnApplyPutsThemBack(t *testing.T) {
 	r.Must(r.Fleet.Reboot(t.Context(), "kvm01"))
 	r.WantVGPUs("off", 0, 1)
 	rig.WantSaid(t, c.Ok("plan"), "Warning: Partitions differ from the declaration",
-		"Host kvm01, GPU "+rig.VGPUCard(0)+" (NVIDIA L40S) has no vGPUs, declared is 2 × L40S-12Q, 1 × L40S-24Q; lost by reboot, or removed by others",
+		"Host kvm01, GPU "+rig.VGPUCard(0)+
+			" (NVIDIA L40S) has no vGPUs, declared is 2 × L40S-12Q, 1 × L40S-24Q; lost by reboot, or removed by others",
 		"0 to add, 1 to change, 0 to destroy")
 	c.Apply()
 	if diff := cmp.Diff(before, []gpu.VGPUState{r.VGPU(0).State(), r.VGPU(1).State()}); diff != "" {
@@ -43,7 +44,9 @@ func TestVGPUsOfAnotherOwnerAreDrift(t *testing.T) {
 	create := func(id string, p gpu.VGPUPlace) error { return r.Fleet.CreateVGPUOutside(t.Context(), "kvm01", id, p) }
 	remove := func(id string, p gpu.VGPUPlace) error { return r.Fleet.RemoveVGPUOutside(t.Context(), "kvm01", id, p) }
 	on(1, create, 7)
-	rig.WantSaid(t, c.Ok("plan"), "Host kvm01, GPU "+rig.VGPUCard(1)+" (NVIDIA L40S) has 3 × L40S-12Q (L40S-12Q on virtual function 7 is not of this config), declared is 2 × L40S-12Q; changed by others")
+	rig.WantSaid(t, c.Ok("plan"),
+		"Host kvm01, GPU "+rig.VGPUCard(1)+" (NVIDIA L40S) has 3 × L40S-12Q (L40S-12Q on virtual function 7 is not of this config), declared "+
+			"is 2 × L40S-12Q; changed by others")
 	c.Apply()
 	r.WantVGPUs("on L40S-12Q@0 L40S-12Q@1", 0, 1)
 	c.WantNoChanges()
@@ -86,8 +89,11 @@ func TestImportOfAVGPUConfigOfThisState(t *testing.T) {
 				})
 			}
 			r.Steps(append(steps, resource.TestStep{
-				Config: r.Block() + hcl, ResourceName: rig.Desks, ImportState: true, ImportStateId: "kvm01:vgpu", ImportStateKind: resource.ImportBlockWithID,
-				ImportPlanChecks: resource.ImportPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectResourceAction(rig.Desks, plancheck.ResourceActionNoop)}},
+				Config: r.Block() + hcl, ResourceName: rig.Desks, ImportState: true, ImportStateId: "kvm01:vgpu",
+				ImportStateKind: resource.ImportBlockWithID,
+				ImportPlanChecks: resource.ImportPlanChecks{
+					PreApply: []plancheck.PlanCheck{plancheck.ExpectResourceAction(rig.Desks, plancheck.ResourceActionNoop)},
+				},
 			})...)
 		})
 	}

@@ -25,16 +25,18 @@ func TestVGPULifecycle(t *testing.T) {
 		resource.TestStep{
 			Config: r.Block() + rig.VGPUOf("desks", rig.FourDesks),
 			ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
-				plancheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("id"), text("desks")), plancheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("isolation"), text("memory")),
+				plancheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("id"), text("desks")),
+				plancheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("isolation"), text("memory")),
 				plancheck.ExpectUnknownValue(rig.Desks, rig.Jsonpath("gpus")),
 			}},
 			ConfigStateChecks: []statecheck.StateCheck{
 				statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("gpus", "kvm01", rig.VGPUCard(0), "layout"), text("vgpu:4xL40S-12Q")),
 				statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("gpus", "kvm01", rig.VGPUCard(1), "instances"), knownvalue.Null()),
 				statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("gpus", "kvm01", rig.VGPUCard(1), "vgpus"), knownvalue.ListSizeExact(4)),
-				statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("gpus", "kvm01", rig.VGPUCard(1), "vgpus", 3), knownvalue.ObjectExact(map[string]knownvalue.Check{
-					"type": text("L40S-12Q"), "function": number(3), "address": knownvalue.NotNull(), "uuid": knownvalue.Null(),
-				})),
+				statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("gpus", "kvm01", rig.VGPUCard(1), "vgpus", 3),
+					knownvalue.ObjectExact(map[string]knownvalue.Check{
+						"type": text("L40S-12Q"), "function": number(3), "address": knownvalue.NotNull(), "uuid": knownvalue.Null(),
+					})),
 				statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("partition_vram_mib"), knownvalue.Null()),
 				statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("drift"), knownvalue.ListSizeExact(0)),
 			},
@@ -102,9 +104,10 @@ func TestVGPUsAreMediatedDevicesWhereTheDriverMakesThese(t *testing.T) {
 			r.Steps(resource.TestStep{
 				Config: r.Block() + rig.VGPUOf("desks", test.layout),
 				ConfigStateChecks: []statecheck.StateCheck{
-					statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("gpus", "kvm01", rig.VGPUCard(0), "vgpus", 1), knownvalue.ObjectPartial(map[string]knownvalue.Check{
-						"function": test.function, "uuid": knownvalue.NotNull(),
-					})),
+					statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("gpus", "kvm01", rig.VGPUCard(0), "vgpus", 1),
+						knownvalue.ObjectPartial(map[string]knownvalue.Check{
+							"function": test.function, "uuid": knownvalue.NotNull(),
+						})),
 				},
 				Check: rig.Then(func() { r.WantVGPUs(test.want, 0) }),
 			})
@@ -177,7 +180,8 @@ func TestVirtualFunctionsNeedAnIdleGPU(t *testing.T) {
 	r.Must(err)
 	before := r.File()
 	c := rig.NewCLI(t, r.Block()+rig.VGPUOf("desks", rig.TwoDesks))
-	rig.WantSaid(t, c.Fails("plan"), "Processes use GPUs whose virtual functions change", "python, container 3f2a", "`quiesce_units`", "Rule: vgpu-in-use")
+	rig.WantSaid(t, c.Fails("plan"), "Processes use GPUs whose virtual functions change", "python, container 3f2a",
+		"`quiesce_units`", "Rule: vgpu-in-use")
 	r.WantUntouched(before)
 	r.Must(r.Fleet.StopProcess(t.Context(), "kvm01", pid))
 	c.Apply()
@@ -259,7 +263,8 @@ func TestMIGBackedVGPULifecycle(t *testing.T) {
 		resource.TestStep{
 			Config: r.Block() + rig.VGPUOf("desks", `type = "H100-1-10C"`, `on_destroy = "restore"`),
 			ConfigStateChecks: []statecheck.StateCheck{
-				statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("gpus", "kvm01", rig.VGPUCard(1), "layout"), knownvalue.StringExact("vgpu:7xH100-1-10C")),
+				statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("gpus", "kvm01", rig.VGPUCard(1), "layout"),
+					knownvalue.StringExact("vgpu:7xH100-1-10C")),
 				statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("drift"), knownvalue.ListSizeExact(0)),
 			},
 			Check: rig.Then(func() {
@@ -289,7 +294,8 @@ func TestMIGBackedVGPULifecycle(t *testing.T) {
 			Check: rig.Then(func() {
 				for n := range 2 {
 					g, _ := r.Host("kvm01").GPU(rig.VGPUCard(n))
-					if c := gpu.VGPUCounts(g.VGPU.State().Places); !cmp.Equal(c, map[string]int{"H100-1-10C": 2, "H100-3-40C": 1}) || len(g.MIG.Instances) != 3 {
+					if c := gpu.VGPUCounts(g.VGPU.State().Places); !cmp.Equal(c, map[string]int{"H100-1-10C": 2, "H100-3-40C": 1}) ||
+						len(g.MIG.Instances) != 3 {
 						t.Errorf("%s has %v in %s", g.ID, c, g.MIG.State())
 					}
 				}
@@ -335,24 +341,41 @@ func TestBadVGPUConfigIsAnErrorAtPlan(t *testing.T) {
 		return rig.VGPUOf("desks", layout, append(more, rig.OnCards(0, 1))...)
 	}
 	for name, test := range map[string]struct{ config, want string }{
-		"no such type":            {onL40S(`type = "L40-12Q"`), "There is no vGPU type L40-12Q: the GPU offers L40S-2Q, L40S-12C, L40S-12Q, L40S-24Q and L40S-48Q"},
+		"no such type": {
+			onL40S(`type = "L40-12Q"`), "There is no vGPU type L40-12Q: the GPU offers L40S-2Q, L40S-12C, L40S-12Q, L40S-24Q and L40S-48Q",
+		},
 		"two sizes, not the mode": {onL40S(rig.MixedDesk + ", heterogeneous = false"), "Rule: vgpu-same-framebuffer"},
 		"two sizes, no mode":      {onP40(`types = { "P40-4Q" = 1, "P40-8Q" = 1 }`), "has no heterogeneous mode"},
 		"too many":                {onL40S(`type = "L40S-12Q", count = 5`), "Rule: vgpu-capacity"},
-		"MIG-backed and not":      {rig.VGPUOf("desks", `types = { "H100-1-10C" = 1, "H100-40C" = 1 }`, rig.OnCards(3)), "H100-1-10C and H100-40C cannot be beside each other"},
-		"mixed while MIG-backed":  {rig.VGPUOf("desks", `type = "H100-1-10C", heterogeneous = true`, rig.OnCards(3)), "Heterogeneous mode is not supported"},
-		"MIG mode":                {rig.VGPUOf("desks", `type = "H100-40C"`, rig.OnCards(3)), "The GPU is in MIG mode"},
-		"both ways":               {onL40S(rig.TwoDesks + `, types = { "L40S-12Q" = 2 }`), "2 attributes specified when one (and only one)"},
-		"neither way":             {onL40S("heterogeneous = true"), "No attribute specified when one (and only one)"},
-		"count of types":          {onL40S(`types = { "L40S-12Q" = 2 }, count = 2`), `Attribute "vgpu.type" must be specified when "vgpu.count" is specified`},
-		"count of none":           {onL40S(`type = "L40S-12Q", count = 0`), "Attribute vgpu.count value must be between 1 and 1024, got: 0"},
-		"fewer types than none":   {onL40S(`types = { "L40S-12Q" = -1 }`), `Attribute vgpu.types["L40S-12Q"] value must be between 0 and 1024, got: -1`},
-		"empty type":              {onL40S(`type = ""`), "Attribute vgpu.type string length must be at least 1, got: 0"},
-		"two kinds":               {onL40S(rig.TwoDesks, "mig = { "+rig.Halves+" }"), "Exactly one of these attributes must be configured: [gpu_p,mig,vgpu,mps,time_slicing]"},
-		"Hyper-V":                 {strings.Replace(rig.VGPUOf("desks", rig.TwoDesks), "kvm01", "hv01", 1), `Host "hv01" is a Hyper-V host`},
-		"no vGPUs":                {strings.Replace(rig.VGPUOf("desks", rig.TwoDesks), "kvm01", "hgx01", 1), "(its driver offers no vGPUs)"},
-		"two configs of one GPU":  {onL40S(rig.TwoDesks) + rig.VGPUOf("more", rig.TwoDesks, rig.OnCards(1)), "one-config-per-gpu"},
-		"two kinds on one GPU":    {rig.VGPUOf("desks", `type = "H100-40C"`, rig.OnCards(3)) + strings.ReplaceAll(rig.MIGOf("ml", rig.Halves, rig.OnCards(3)), "hgx01", "kvm01"), "one-config-per-gpu"},
+		"MIG-backed and not": {
+			rig.VGPUOf("desks", `types = { "H100-1-10C" = 1, "H100-40C" = 1 }`, rig.OnCards(3)),
+			"H100-1-10C and H100-40C cannot be beside each other",
+		},
+		"mixed while MIG-backed": {
+			rig.VGPUOf("desks", `type = "H100-1-10C", heterogeneous = true`, rig.OnCards(3)), "Heterogeneous mode is not supported",
+		},
+		"MIG mode":    {rig.VGPUOf("desks", `type = "H100-40C"`, rig.OnCards(3)), "The GPU is in MIG mode"},
+		"both ways":   {onL40S(rig.TwoDesks + `, types = { "L40S-12Q" = 2 }`), "2 attributes specified when one (and only one)"},
+		"neither way": {onL40S("heterogeneous = true"), "No attribute specified when one (and only one)"},
+		"count of types": {
+			onL40S(`types = { "L40S-12Q" = 2 }, count = 2`), `Attribute "vgpu.type" must be specified when "vgpu.count" is specified`,
+		},
+		"count of none": {onL40S(`type = "L40S-12Q", count = 0`), "Attribute vgpu.count value must be between 1 and 1024, got: 0"},
+		"fewer types than none": {
+			onL40S(`types = { "L40S-12Q" = -1 }`), `Attribute vgpu.types["L40S-12Q"] value must be between 0 and 1024, got: -1`,
+		},
+		"empty type": {onL40S(`type = ""`), "Attribute vgpu.type string length must be at least 1, got: 0"},
+		"two kinds": {
+			onL40S(rig.TwoDesks, "mig = { "+rig.Halves+" }"),
+			"Exactly one of these attributes must be configured: [gpu_p,mig,vgpu,mps,time_slicing]",
+		},
+		"Hyper-V":                {strings.Replace(rig.VGPUOf("desks", rig.TwoDesks), "kvm01", "hv01", 1), `Host "hv01" is a Hyper-V host`},
+		"no vGPUs":               {strings.Replace(rig.VGPUOf("desks", rig.TwoDesks), "kvm01", "hgx01", 1), "(its driver offers no vGPUs)"},
+		"two configs of one GPU": {onL40S(rig.TwoDesks) + rig.VGPUOf("more", rig.TwoDesks, rig.OnCards(1)), "one-config-per-gpu"},
+		"two kinds on one GPU": {
+			rig.VGPUOf("desks", `type = "H100-40C"`, rig.OnCards(3)) + strings.ReplaceAll(rig.MIGOf("ml", rig.Halves, rig.OnCards(3)),
+				"hgx01", "kvm01"), "one-config-per-gpu",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -19,11 +19,10 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/computed"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/lifecycle"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/optional"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
 )
 
 // DataSourceType is the data source's name in configurations.
@@ -83,40 +82,49 @@ type optionModel struct {
 // Schema implements datasource.DataSource.
 func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp *datasource.SchemaResponse) {
 	resp.Schema = schema.Schema{
-		MarkdownDescription: "What the GPUs of a host can be cut into: the partition counts of GPU-P, the profiles of MIG, or the types of vGPUs, and the memory that each partition, instance or vGPU would get; " +
-			"and how many clients of MPS they take.",
+		MarkdownDescription: "What the GPUs of a host can be cut into: the partition counts of GPU-P, the profiles of MIG, or the types of " +
+			"vGPUs, and the memory that each partition, instance or vGPU would get; and how many clients of MPS they take.",
 		Attributes: map[string]schema.Attribute{
-			"host":                    schema.StringAttribute{MarkdownDescription: "The host, as the provider names it.", Required: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)}},
-			"gpu_id":                  optional.Text("One GPU. Default: every GPU of the host that offers partitions, MIG or vGPUs, or that processes can share.", stringvalidator.LengthAtLeast(1)),
-			"common_partition_counts": computed.ListOf(types.Int64Type, "The counts that all of these GPUs with GPU-P offer."),
-			"common_mig_profiles":     computed.ListOf(types.StringType, "The MIG profiles that all of these GPUs with MIG offer."),
-			"common_vgpu_types":       computed.ListOf(types.StringType, "The vGPU types that all of these GPUs with vGPUs offer."),
-			"gpus": computed.Map("The GPUs, by id.", computed.Attributes{
-				"model":           computed.Text("The model."),
-				"partition_count": computed.Number("The count that the GPU has now; null without GPU-P."),
-				"options": computed.List("The valid counts, ascending.", computed.Attributes{
-					"partition_count":    computed.Number("The count."),
-					"partition_vram_mib": computed.Number("Memory of one partition in MiB."),
-					"estimated":          computed.Flag("Whether the memory is an estimate. Hyper-V reports it for the present count only; for others the same memory is shared evenly."),
+			"host": schema.StringAttribute{
+				MarkdownDescription: "The host, as the provider names it.", Required: true,
+				Validators: []validator.String{stringvalidator.LengthAtLeast(1)},
+			},
+			"gpu_id": tfschema.OptionalText("One GPU. Default: every GPU of the host that offers partitions, MIG or vGPUs, "+
+				"or that processes can share.", stringvalidator.LengthAtLeast(1)),
+			"common_partition_counts": tfschema.ComputedListOf(types.Int64Type, "The counts that all of these GPUs with GPU-P offer."),
+			"common_mig_profiles":     tfschema.ComputedListOf(types.StringType, "The MIG profiles that all of these GPUs with MIG offer."),
+			"common_vgpu_types":       tfschema.ComputedListOf(types.StringType, "The vGPU types that all of these GPUs with vGPUs offer."),
+			"gpus": tfschema.ComputedMap("The GPUs, by id.", tfschema.Attributes{
+				"model":           tfschema.ComputedText("The model."),
+				"partition_count": tfschema.ComputedNumber("The count that the GPU has now; null without GPU-P."),
+				"options": tfschema.ComputedList("The valid counts, ascending.", tfschema.Attributes{
+					"partition_count":    tfschema.ComputedNumber("The count."),
+					"partition_vram_mib": tfschema.ComputedNumber("Memory of one partition in MiB."),
+					"estimated": tfschema.ComputedFlag("Whether the memory is an estimate. Hyper-V reports it for the present count only; " +
+						"for others the same memory is shared evenly."),
 				}),
-				"mig_enabled": computed.Flag("Whether the GPU is in MIG mode; null without MIG."),
-				"mig_profiles": computed.List("The MIG profiles of the GPU, in the driver's order. Some drivers list them only in MIG mode; until then they are those that are documented for the model.", computed.Attributes{
-					"profile":        computed.Text("The profile's name."),
-					"max":            computed.Number("How many instances of the profile an empty GPU takes."),
-					"memory_mib":     computed.Number("Memory of one instance in MiB."),
-					"compute_slices": computed.Number("Compute slices of one instance."),
-					"memory_slices":  computed.Number("Memory slices of one instance."),
-					"starts":         computed.ListOf(types.Int64Type, "The memory slices at which an instance may begin."),
+				"mig_enabled": tfschema.ComputedFlag("Whether the GPU is in MIG mode; null without MIG."),
+				"mig_profiles": tfschema.ComputedList("The MIG profiles of the GPU, in the driver's order. Some drivers list them only in MIG mode; "+
+					"until then they are those that are documented for the model.", tfschema.Attributes{
+					"profile":        tfschema.ComputedText("The profile's name."),
+					"max":            tfschema.ComputedNumber("How many instances of the profile an empty GPU takes."),
+					"memory_mib":     tfschema.ComputedNumber("Memory of one instance in MiB."),
+					"compute_slices": tfschema.ComputedNumber("Compute slices of one instance."),
+					"memory_slices":  tfschema.ComputedNumber("Memory slices of one instance."),
+					"starts":         tfschema.ComputedListOf(types.Int64Type, "The memory slices at which an instance may begin."),
 				}),
-				"vgpu_heterogeneous_supported": computed.Flag("Whether vGPUs of different frame buffer sizes can share the GPU; null without vGPUs."),
-				"vgpu_types": computed.List("The vGPU types of the GPU, in the driver's order.", computed.Attributes{
-					"type":             computed.Text("The type's name."),
-					"frame_buffer_mib": computed.Number("Frame buffer of one vGPU in MiB."),
-					"max":              computed.Number("How many vGPUs of the type an empty GPU takes."),
-					"max_per_vm":       computed.Number("How many of them one VM takes; null when the driver does not say."),
-					"mig_profile":      computed.Text("The GPU instance profile that the type lives in; null for a type that shares the GPU by time slices. `gpu_partition_config` makes the instances of the types that it is given."),
+				"vgpu_heterogeneous_supported": tfschema.ComputedFlag("Whether vGPUs of different frame buffer sizes can share the " +
+					"GPU; null without vGPUs."),
+				"vgpu_types": tfschema.ComputedList("The vGPU types of the GPU, in the driver's order.", tfschema.Attributes{
+					"type":             tfschema.ComputedText("The type's name."),
+					"frame_buffer_mib": tfschema.ComputedNumber("Frame buffer of one vGPU in MiB."),
+					"max":              tfschema.ComputedNumber("How many vGPUs of the type an empty GPU takes."),
+					"max_per_vm":       tfschema.ComputedNumber("How many of them one VM takes; null when the driver does not say."),
+					"mig_profile": tfschema.ComputedText("The GPU instance profile that the type lives in; null for a type that shares the GPU by " +
+						"time slices. `gpu_partition_config` makes the instances of the types that it is given."),
 				}),
-				"mps_max_clients": computed.Number("How many client processes MPS takes on the GPU, as NVIDIA documents; a GPU instance takes them by its part of the compute slices. Null on a host without `nvidia-cuda-mps-control`."),
+				"mps_max_clients": tfschema.ComputedNumber("How many client processes MPS takes on the GPU, as NVIDIA documents; a GPU instance " +
+					"takes them by its part of the compute slices. Null on a host without `nvidia-cuda-mps-control`."),
 			}),
 		},
 	}
@@ -134,33 +142,48 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	}
 	name := m.Host.ValueString()
 	if !d.Fleet.Has(name) {
-		resp.Diagnostics.AddAttributeError(path.Root("host"), "Unknown host", (&fleet.UnknownHostError{Host: name, Known: d.Fleet.HostNames()}).Error())
+		resp.Diagnostics.AddAttributeError(path.Root("host"), "Unknown host",
+			(&fleet.UnknownHostError{Host: name, Known: d.Fleet.HostNames()}).Error())
 		return
 	}
-	v := d.Fleet.Look(ctx, []string{name})
-	h, ok := v.Hosts[name]
+	view := d.Fleet.Look(ctx, []string{name})
+	host, ok := view.Hosts[name]
 	if !ok {
-		if report.NotYet(&resp.Diagnostics, d.Fleet, DataSourceType, v) && report.Unreachable(&resp.Diagnostics, d.Fleet, DataSourceType, v) {
+		if report.NotYet(&resp.Diagnostics, d.Fleet, DataSourceType, view) && report.Unreachable(&resp.Diagnostics, d.Fleet, DataSourceType,
+			view) {
 			resp.Diagnostics.AddError("Host does not answer", fmt.Sprintf("Host: %s\nThe options of its GPUs are not known without it.", name))
 		}
 		return
 	}
 	wanted := m.GPUID.ValueString()
+	m.describe(host, wanted)
+	if wanted != "" && len(m.GPUs) == 0 {
+		resp.Diagnostics.AddAttributeError(path.Root("gpu_id"), "GPU cannot be partitioned", fmt.Sprintf(
+			"Found: Host %s has no GPU %q that offers partitions, MIG or vGPUs, or that processes can share.\n"+
+				"Fix: Data source gpu_inventory lists the host's GPUs with their status.", name, wanted))
+		return
+	}
+	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
+}
+
+// describe fills in the GPUs of a host, or the wanted one, and what they have in common.
+func (m *model) describe(host *gpu.Host, wanted string) {
 	m.GPUs = map[string]gpuModel{}
-	var common shared[int]
+	var counts shared[int]
 	var profiles, vgpus shared[string]
-	for i := range h.GPUs {
-		g := &h.GPUs[i]
-		gpup := g.Partitionable != nil && !g.Partitionable.Paravirtual
-		shares := h.Platform == gpu.Linux && g.Vendor == "NVIDIA"
-		if !gpup && g.MIG == nil && g.VGPU == nil && !shares || wanted != "" && !gpu.SameID(wanted, g.ID) {
+	for i := range host.GPUs {
+		g := &host.GPUs[i]
+		if wanted != "" && !gpu.SameID(wanted, g.ID) {
+			continue
+		}
+		partitions := g.Partitionable != nil && !g.Partitionable.Paravirtual
+		shares := sharedByProcesses(host, g)
+		if !partitions && !shares && g.MIG == nil && g.VGPU == nil {
 			continue
 		}
 		out := gpuModel{Model: g.Model, Options: []optionModel{}, MIGProfiles: []profileModel{}, VGPUTypes: []vgpuModel{}}
-		if gpup {
-			counts := slices.Sorted(slices.Values(g.Partitionable.ValidCounts))
-			common.and(counts)
-			out.options(g, counts)
+		if partitions {
+			counts.and(out.options(g))
 		}
 		if g.MIG != nil {
 			profiles.and(out.profiles(g))
@@ -168,18 +191,16 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 		if g.VGPU != nil {
 			vgpus.and(out.vgpus(g.VGPU))
 		}
-		if shares && h.MPS != nil && h.MPS.Program != "" {
+		if shares && host.MPS != nil && host.MPS.Program != "" {
 			out.MPSClients = new(int64(catalog.MPSClients(g.ComputeCapability)))
 		}
 		m.GPUs[g.ID] = out
 	}
-	if wanted != "" && len(m.GPUs) == 0 {
-		resp.Diagnostics.AddAttributeError(path.Root("gpu_id"), "GPU cannot be partitioned", fmt.Sprintf(
-			"Found: Host %s has no GPU %q that offers partitions, MIG or vGPUs, or that processes can share.\nFix: Data source gpu_inventory lists the host's GPUs with their status.", name, wanted))
-		return
-	}
-	m.Common, m.MIG, m.VGPU = append([]int{}, common.values...), append([]string{}, profiles.values...), append([]string{}, vgpus.values...)
-	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
+	m.Common, m.MIG, m.VGPU = counts.all(), profiles.all(), vgpus.all()
+}
+
+func sharedByProcesses(host *gpu.Host, g *gpu.GPU) bool {
+	return host.Platform == gpu.Linux && g.Vendor == "NVIDIA"
 }
 
 // shared is what several lists have in common.
@@ -196,14 +217,19 @@ func (s *shared[T]) and(list []T) {
 	s.values = slices.DeleteFunc(s.values, func(v T) bool { return !slices.Contains(list, v) })
 }
 
-// options fills in the counts of GPU-P.
-func (m *gpuModel) options(g *gpu.GPU, counts []int) {
+// all is an empty list, and not nil, where there is nothing.
+func (s *shared[T]) all() []T { return append([]T{}, s.values...) }
+
+// options fills in the counts of GPU-P and returns them.
+func (m *gpuModel) options(g *gpu.GPU) []int {
+	counts := slices.Sorted(slices.Values(g.Partitionable.ValidCounts))
 	m.PartitionCount = new(int64(g.Partitionable.Count))
 	for _, c := range counts {
 		m.Options = append(m.Options, optionModel{
 			PartitionCount: int64(c), PartitionVRAMMiB: g.Partitionable.EstimatedPartitionVRAM(c).MiB(), Estimated: c != g.Partitionable.Count,
 		})
 	}
+	return counts
 }
 
 // profiles fills in the profiles of MIG and returns their names.
@@ -228,7 +254,7 @@ func (m *gpuModel) vgpus(v *gpu.VGPU) []string {
 	m.Heterogeneous = &v.HeterogeneousSupported
 	var names []string
 	for _, t := range v.Types {
-		x := vgpuModel{Type: t.Name, FrameBufferMiB: t.FrameBuffer.MiB(), Max: int64(t.Max), MIGProfile: object.Some(t.MIGProfile)}
+		x := vgpuModel{Type: t.Name, FrameBufferMiB: t.FrameBuffer.MiB(), Max: int64(t.Max), MIGProfile: object.NilIfEmpty(t.MIGProfile)}
 		if t.MaxPerVM > 0 {
 			x.MaxPerVM = new(int64(t.MaxPerVM))
 		}

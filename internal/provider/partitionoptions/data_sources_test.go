@@ -23,7 +23,8 @@ func TestPartitionOptionsListEachValidCountWithItsMemory(t *testing.T) {
 	r.Must(r.Fleet.SetCountOutside(t.Context(), "hv01", rig.GPU0, 4))
 	option := func(count, mib int64, estimated bool) knownvalue.Check {
 		return knownvalue.ObjectExact(map[string]knownvalue.Check{
-			"partition_count": knownvalue.Int64Exact(count), "partition_vram_mib": knownvalue.Int64Exact(mib), "estimated": knownvalue.Bool(estimated),
+			"partition_count": knownvalue.Int64Exact(count), "partition_vram_mib": knownvalue.Int64Exact(mib),
+			"estimated": knownvalue.Bool(estimated),
 		})
 	}
 	numbers := func(n ...int64) knownvalue.Check {

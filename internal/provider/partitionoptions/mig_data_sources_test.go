@@ -37,10 +37,12 @@ data "gpu_partition_options" "one" {
 			})),
 			statecheck.ExpectKnownValue(one, rig.Jsonpath("gpus", rig.MIGGPU(0), "mig_enabled"), knownvalue.Bool(false)),
 			statecheck.ExpectKnownValue(one, rig.Jsonpath("gpus", rig.MIGGPU(0), "partition_count"), knownvalue.Null()),
-			statecheck.ExpectKnownValue(one, rig.Jsonpath("gpus", rig.MIGGPU(0), "mig_profiles", 4), knownvalue.ObjectExact(map[string]knownvalue.Check{
-				"profile": text("3g.40gb"), "max": number(2), "memory_mib": number(rig.H100Memory(t, "3g.40gb")), "compute_slices": number(3), "memory_slices": number(4),
-				"starts": knownvalue.ListExact([]knownvalue.Check{number(0), number(4)}),
-			})),
+			statecheck.ExpectKnownValue(one, rig.Jsonpath("gpus", rig.MIGGPU(0), "mig_profiles", 4),
+				knownvalue.ObjectExact(map[string]knownvalue.Check{
+					"profile": text("3g.40gb"), "max": number(2), "memory_mib": number(rig.H100Memory(t, "3g.40gb")),
+					"compute_slices": number(3), "memory_slices": number(4),
+					"starts": knownvalue.ListExact([]knownvalue.Check{number(0), number(4)}),
+				})),
 		},
 	})
 }

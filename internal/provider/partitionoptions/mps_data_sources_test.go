@@ -20,7 +20,8 @@ func TestPartitionOptionsTellMPSClients(t *testing.T) {
 	r := rig.New(t, s)
 	const data = "data.gpu_partition_options."
 	r.Steps(resource.TestStep{
-		Config: r.Block() + "data \"gpu_partition_options\" \"all\" {\n  host = \"gpu01\"\n}\ndata \"gpu_partition_options\" \"bare\" {\n  host = \"bare\"\n}\n",
+		Config: r.Block() + "data \"gpu_partition_options\" \"all\" {\n  host = \"gpu01\"\n}\ndata \"gpu_partition_options\" \"bare\" {\n  " +
+			"host = \"bare\"\n}\n",
 		ConfigStateChecks: []statecheck.StateCheck{
 			statecheck.ExpectKnownValue(data+"all", rig.Jsonpath("gpus", rig.SharedCard(0), "mps_max_clients"), knownvalue.Int64Exact(48)),
 			statecheck.ExpectKnownValue(data+"all", rig.Jsonpath("gpus", rig.SharedCard(1), "mps_max_clients"), knownvalue.Int64Exact(16)),

@@ -11,17 +11,17 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
 	"github.com/hashicorp/terraform-plugin-framework/datasource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/computed"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/lifecycle"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/optional"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
@@ -66,25 +66,30 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 	resp.Schema = schema.Schema{
 		MarkdownDescription: "A pool of GPUs as the hosts have it now, and what is free in it.",
 		Attributes: map[string]schema.Attribute{
-			"name": schema.StringAttribute{MarkdownDescription: "The pool's name on the hosts.", Required: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)}},
-			"host": optional.Text("A host of the pool; the other nodes of its cluster, and the other hosts of a pool on Linux hosts, are looked at as well. One of `host` and `cluster` is required.",
+			"name": schema.StringAttribute{
+				MarkdownDescription: "The pool's name on the hosts.", Required: true,
+				Validators: []validator.String{stringvalidator.LengthAtLeast(1)},
+			},
+			"host": tfschema.OptionalText("A host of the pool; the other nodes of its cluster, and the other hosts of a pool on Linux hosts, "+
+				"are looked at as well. One of `host` and `cluster` is required.",
 				stringvalidator.LengthAtLeast(1)),
-			"cluster": optional.Text("The cluster of the pool.", stringvalidator.LengthAtLeast(1)),
-			"id":      computed.Text("The host or cluster and the name; `gpu_vm_assignment` and `gpu_share` can refer to it."),
-			"gpus": computed.MapOf(types.MapType{ElemType: memberOfPool}, "The GPUs in the pool, by host and GPU id:\n"+
+			"cluster": tfschema.OptionalText("The cluster of the pool.", stringvalidator.LengthAtLeast(1)),
+			"id":      tfschema.ComputedText("The host or cluster and the name; `gpu_vm_assignment` and `gpu_share` can refer to it."),
+			"gpus": tfschema.ComputedMapOf(types.MapType{ElemType: memberOfPool}, "The GPUs in the pool, by host and GPU id:\n"+
 				"  - `model` (String)\n"+
 				"  - `status` (String) Such as `ready_for_dda` or `assigned`.\n"+
 				"  - `vm` (String) The VM that holds it; null for none.\n"+
 				"  - `shares` (List of String) The shares that use it. Linux only.\n"+
 				"  - `free` (Number) The part of it that no share has. Linux only."),
-			"available": computed.MapOf(types.Int64Type, "Number of GPUs that no VM and no share uses, by host."),
-			"quotas": computed.Map("By label, the quota and what the label's shares have of the pool now. Shares without a label are under `\"\"`. Empty on Hyper-V hosts.", computed.Attributes{
-				"gpus":            computed.Decimal("The quota in whole GPUs; null for no limit."),
-				"memory_mib":      computed.Number("The quota of memory in MiB; null for no limit."),
-				"shares":          computed.Number("The quota of shares; null for no limit."),
-				"used_gpus":       computed.Decimal("What the shares count for, in whole GPUs."),
-				"used_memory_mib": computed.Number("The memory that is kept for the shares, in MiB."),
-				"used_shares":     computed.Number("How many shares there are."),
+			"available": tfschema.ComputedMapOf(types.Int64Type, "Number of GPUs that no VM and no share uses, by host."),
+			"quotas": tfschema.ComputedMap("By label, the quota and what the label's shares have of the pool now. "+
+				"Shares without a label are under `\"\"`. Empty on Hyper-V hosts.", tfschema.Attributes{
+				"gpus":            tfschema.ComputedDecimal("The quota in whole GPUs; null for no limit."),
+				"memory_mib":      tfschema.ComputedNumber("The quota of memory in MiB; null for no limit."),
+				"shares":          tfschema.ComputedNumber("The quota of shares; null for no limit."),
+				"used_gpus":       tfschema.ComputedDecimal("What the shares count for, in whole GPUs."),
+				"used_memory_mib": tfschema.ComputedNumber("The memory that is kept for the shares, in MiB."),
+				"used_shares":     tfschema.ComputedNumber("How many shares there are."),
 			}),
 		},
 	}
@@ -106,59 +111,72 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	if !report.NotYet(diags, d.Fleet, ResourceType, fleet.View{}) {
 		return
 	}
-	s := gpu.Scope{Cluster: m.Cluster.ValueString()}
-	at := s.Cluster
+	id, view, ok := d.look(ctx, &m, diags)
+	if !ok {
+		return
+	}
+	name := m.Name.ValueString()
+	m.describe(view)
+	if len(m.GPUs) == 0 {
+		diags.AddAttributeError(path.Root("name"), "Pool does not exist", fmt.Sprintf(
+			"Found: None of the hosts %s has a pool %q.", words.Join(slices.Sorted(maps.Keys(view.Hosts))), name))
+		return
+	}
+	m.ID, m.Quotas = types.StringValue(id), usage(view, name)
+	diags.Append(resp.State.Set(ctx, &m)...)
+}
+
+// look looks at the hosts of the pool. Those of a pool on Linux hosts, which are no cluster, its claim tells.
+func (d *DataSource) look(ctx context.Context, m *poolModel, diags *diag.Diagnostics) (id string, view fleet.View, ok bool) {
+	within := gpu.Scope{Cluster: m.Cluster.ValueString()}
+	at := within.Cluster
 	if !m.Host.IsNull() {
-		s.Hosts, at = []string{m.Host.ValueString()}, m.Host.ValueString()
+		at = m.Host.ValueString()
+		within.Hosts = []string{at}
 		if !d.Fleet.Has(at) {
 			diags.AddAttributeError(path.Root("host"), "Unknown host", (&fleet.UnknownHostError{Host: at, Known: d.Fleet.HostNames()}).Error())
-			return
+			return "", view, false
 		}
 	}
-	_, v, ok := scope.Hosts(ctx, d.Fleet, s, diags)
-	id := at + "/" + m.Name.ValueString()
-	if !report.NotYet(diags, d.Fleet, label(id), v) || !report.Unreachable(diags, d.Fleet, label(id), v) || !ok {
-		return
+	_, view, ok = scope.Hosts(ctx, d.Fleet, within, diags)
+	id = at + "/" + m.Name.ValueString()
+	if !report.NotYet(diags, d.Fleet, label(id), view) || !report.Unreachable(diags, d.Fleet, label(id), view) || !ok {
+		return id, view, false
 	}
-	if h, answered := v.Hosts[at]; answered {
-		if p, linux := poolClaim(h, m.Name.ValueString()); linux { // its hosts are no cluster
-			id, v = p.ID, d.Fleet.Look(ctx, d.Fleet.PoolHosts(ctx, p.ID))
-			if !report.Unreachable(diags, d.Fleet, label(id), v) {
-				return
-			}
+	if host, answered := view.Hosts[at]; answered {
+		if pool, linux := poolClaim(host, m.Name.ValueString()); linux {
+			id, view = pool.ID, d.Fleet.Look(ctx, d.Fleet.PoolHosts(ctx, pool.ID))
+			ok = report.Unreachable(diags, d.Fleet, label(id), view)
 		}
 	}
+	return id, view, ok
+}
+
+// describe fills in the GPUs of the pool on each host. A host whose GPUs are all held is listed with none that is available.
+func (m *poolModel) describe(v fleet.View) {
 	m.GPUs, m.Available = map[string]map[string]memberModel{}, map[string]int64{}
-	for _, n := range slices.Sorted(maps.Keys(v.Hosts)) {
-		h := v.Hosts[n]
-		p, has := onHost(h, m.Name.ValueString())
-		if !has {
+	for name, host := range v.Hosts {
+		pool, exists := onHost(host, m.Name.ValueString())
+		if !exists {
 			continue
 		}
-		m.GPUs[n] = map[string]memberModel{}
-		m.Available[n] = 0 // a host whose GPUs are all held is listed with none
-		part, shares := taken(h)
-		for _, g := range p.GPUs {
-			one := memberModel{VM: holder(h, g)}
-			if dev, known := h.GPU(g); known {
-				one.Model, one.Status = dev.Model, string(dev.Status)
+		m.GPUs[name], m.Available[name] = map[string]memberModel{}, 0
+		takenPart, shares := taken(host)
+		for _, id := range pool.GPUs {
+			member := memberModel{VM: holder(host, id)}
+			if g, known := host.GPU(id); known {
+				member.Model, member.Status = g.Model, string(g.Status)
 			}
-			if h.Platform == gpu.Linux {
-				left := free(part[gpu.FoldID(g)])
-				one.Shares, one.Free = append([]string{}, shares[gpu.FoldID(g)]...), &left
+			if host.Platform == gpu.Linux {
+				member.Shares = append([]string{}, shares[gpu.FoldID(id)]...)
+				member.Free = new(free(takenPart[gpu.FoldID(id)]))
 			}
-			m.GPUs[n][g] = one
-			if one.VM == nil && len(one.Shares) == 0 {
-				m.Available[n]++
+			m.GPUs[name][id] = member
+			if member.VM == nil && len(member.Shares) == 0 {
+				m.Available[name]++
 			}
 		}
 	}
-	if len(m.GPUs) == 0 {
-		diags.AddAttributeError(path.Root("name"), "Pool does not exist", fmt.Sprintf("Found: None of the hosts %s has a pool %q.", words.Join(slices.Sorted(maps.Keys(v.Hosts))), m.Name.ValueString()))
-		return
-	}
-	m.ID, m.Quotas = types.StringValue(id), usage(v, m.Name.ValueString())
-	diags.Append(resp.State.Set(ctx, &m)...)
 }
 
 // holder is the VM that has a GPU of a pool now, by name.

@@ -52,7 +52,8 @@ func (r *Resource) readImported(ctx context.Context, m *model, diags *diag.Diagn
 		names = members
 	}
 	if len(names) == 0 {
-		diags.AddError("Unknown host or cluster", fmt.Sprintf("Found: %q is neither a host of the provider, which knows %s, nor a cluster of one.", at, words.Join(r.Fleet.HostNames())))
+		diags.AddError("Unknown host or cluster", fmt.Sprintf("Found: %q is neither a host of the provider, which knows "+
+			"%s, nor a cluster of one.", at, words.Join(r.Fleet.HostNames())))
 		return
 	}
 	v := r.Fleet.LookAround(ctx, names)
@@ -73,7 +74,8 @@ func (r *Resource) readImported(ctx context.Context, m *model, diags *diag.Diagn
 		}
 	}
 	if len(c.Members) == 0 {
-		diags.AddError("Pool does not exist", fmt.Sprintf("Found: None of the hosts %s has a pool %q.", words.Join(slices.Sorted(maps.Keys(v.Hosts))), name))
+		diags.AddError("Pool does not exist", fmt.Sprintf("Found: None of the hosts %s has a pool %q.",
+			words.Join(slices.Sorted(maps.Keys(v.Hosts))), name))
 		return
 	}
 	m.ID, m.Name = types.StringValue(c.ID), types.StringValue(c.Name)
@@ -95,7 +97,8 @@ func (r *Resource) claimed(ctx context.Context, v fleet.View, name string, diags
 		}
 		if c.Owner != r.Fleet.Owner() {
 			diags.AddError("Pool belongs to another owner", fmt.Sprintf(
-				"Found: Pool %q on %s is claimed by owner %q, and this provider's owner is %q.\nFix: Destroy it where it is declared, or use the same owner.",
+				"Found: Pool %q on %s is claimed by owner %q, and this provider's owner is %q.\n"+
+					"Fix: Destroy it where it is declared, or use the same owner.",
 				name, host, c.Owner, r.Fleet.Owner()))
 			return gpu.PoolConfig{}, false
 		}

@@ -2,7 +2,6 @@ package pool
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -12,11 +11,8 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
 )
 
@@ -48,7 +44,10 @@ type gpuModel struct {
 }
 
 var (
-	gpuType        = types.ObjectType{AttrTypes: map[string]attr.Type{"model": types.StringType, "address": types.StringType, "vram_mib": types.Int64Type}}
+	gpuType = types.ObjectType{AttrTypes: map[string]attr.Type{
+		"model": types.StringType, "address": types.StringType,
+		"vram_mib": types.Int64Type,
+	}}
 	gpusOfHostType = types.MapType{ElemType: gpuType}
 	memberType     = types.SetType{ElemType: types.StringType}
 )
@@ -67,7 +66,8 @@ func poolID(s gpu.Scope, members map[string][]string, name string) string {
 	return hosts[0] + "/" + name
 }
 
-// declared reads what the configuration asks for, once all is known that matters. With members the GPUs are those; otherwise they are not chosen yet.
+// declared reads what the configuration asks for, once all is known that matters. With members the GPUs are those; otherwise they are not
+// chosen yet.
 func (m *model) declared(ctx context.Context, diags *diag.Diagnostics) gpu.PoolConfig {
 	s, _ := scope.Decode(ctx, m.Hosts, m.Cluster, m.Selector, diags)
 	c := gpu.PoolConfig{
@@ -107,8 +107,8 @@ func (m *model) gpus(ctx context.Context, diags *diag.Diagnostics) map[string]ma
 	return out
 }
 
-// choose fills in the members of a pool that is declared by hosts or cluster.
-func choose(c *gpu.PoolConfig, hosts []string, v fleet.View) {
+// chooseMembers fills in the members of a pool that is declared by hosts or cluster.
+func chooseMembers(c *gpu.PoolConfig, hosts []string, v fleet.View) {
 	if c.Members != nil {
 		return
 	}
@@ -118,102 +118,6 @@ func choose(c *gpu.PoolConfig, hosts []string, v fleet.View) {
 			c.Members[name] = fleet.SelectWhole(name, h, c.Scope.Selector, c.Name)
 		}
 	}
-}
-
-// observe writes what the hosts have into the computed attributes.
-func (m *model) observe(ctx context.Context, c gpu.PoolConfig, hosts []string, v fleet.View, diags *diag.Diagnostics) {
-	before, earlier := m.gpus(ctx, diags), drift.Decode(ctx, m.Drift, diags)
-	all := map[string]map[string]gpuModel{}
-	var differs []change.Difference
-	differ := func(what, found, declared string, cause change.Cause) {
-		differs = append(differs, change.Difference{Object: what, Found: found, Declared: declared, Cause: cause})
-	}
-	choose(&c, hosts, v)
-	for _, name := range hosts {
-		h, answered := v.Hosts[name]
-		if !answered {
-			if b, ok := before[name]; ok {
-				all[name] = b
-			}
-			continue
-		}
-		have, exists := onHost(h, c.Name)
-		if _, declared := c.Members[name]; !declared {
-			differ("host "+name, "is not one of the pool's hosts, but has it, and has not been given up yet", "", change.CauseFailedChange)
-		} else if !exists {
-			differ("host "+name, fmt.Sprintf("has no pool %q", c.Name), "", change.CauseOtherTool)
-		}
-		if !exists {
-			have = &gpu.Pool{}
-		}
-		all[name] = map[string]gpuModel{}
-		was := listed(before[name])
-		for _, id := range c.Members[name] {
-			g, there := h.GPU(id)
-			inside, pool := have.Has(id), fmt.Sprintf("pool %q", c.Name)
-			if inside {
-				pool = ""
-			}
-			var replaced *change.Difference
-			if there {
-				replaced = drift.Replaced(name, h, g, was, earlier, pool)
-			}
-			switch {
-			case replaced != nil:
-				differ("host "+name+", GPU "+id, replaced.Found, "", replaced.Cause)
-			case exists && !inside:
-				cause := change.CauseOtherTool
-				if claim, ok := h.Claim(gpu.ClaimPool, c.Name); !there {
-					cause = change.CauseGPUMissing
-				} else if ok && !claim.Covers(id) {
-					cause = change.CauseGPUAdded
-				}
-				differ("host "+name+", GPU "+id, fmt.Sprintf("is not in pool %q", c.Name), "a member", cause)
-			}
-		}
-		for _, id := range have.GPUs {
-			key, declared := spelled(c.Members[name], id)
-			if !declared {
-				differ("host "+name+", GPU "+id, fmt.Sprintf("is in pool %q", c.Name), "no member", change.CauseOtherTool)
-			}
-			entry := gpuModel{Model: types.StringValue(""), VRAMMiB: types.Int64Value(0)}
-			if g, ok := h.GPU(id); ok {
-				entry = gpuModel{Model: types.StringValue(g.Model), Address: object.Text(g.Address), VRAMMiB: types.Int64Value(g.VRAM.MiB())}
-			}
-			all[name][key] = entry
-		}
-		for i := range h.Claims {
-			cl := &h.Claims[i]
-			if !cl.Is(gpu.ClaimPool, c.Name) {
-				continue
-			}
-			if cl.Incomplete {
-				differ("host "+name, "has a change of this pool that did not succeed on every host", "", change.CauseFailedChange)
-			}
-			if w := cl.Want.Pool; w != nil && !sameQuotas(w.Quotas, c.Quotas) {
-				differ("host "+name, fmt.Sprintf("has other quotas of pool %q on record", c.Name), "", "")
-			}
-		}
-	}
-	m.GPUs = object.MapOf(ctx, gpusOfHostType, all, diags)
-	m.Drift = drift.Encode(ctx, differs, diags)
-}
-
-// listed are the GPUs of a host as the state has them.
-func listed(before map[string]gpuModel) []drift.GPU {
-	var out []drift.GPU
-	for _, id := range slices.Sorted(maps.Keys(before)) {
-		out = append(out, drift.GPU{ID: id, Model: before[id].Model.ValueString(), Address: before[id].Address.ValueString()})
-	}
-	return out
-}
-
-// spelled finds an id among those that the user wrote, and keeps the user's spelling.
-func spelled(ids []string, id string) (string, bool) {
-	if i := slices.IndexFunc(ids, func(want string) bool { return gpu.SameID(want, id) }); i >= 0 {
-		return ids[i], true
-	}
-	return id, false
 }
 
 // imported reports whether only the id and the name are known.

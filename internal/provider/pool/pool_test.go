@@ -29,8 +29,10 @@ func TestPoolHasTheSameNameOnBothNodesAndGrowsAndShrinksInPlace(t *testing.T) {
 				plancheck.ExpectUnknownValue("gpu_pool.render", tfjsonpath.New("gpus")),
 			}},
 			ConfigStateChecks: []statecheck.StateCheck{
-				statecheck.ExpectKnownValue("gpu_pool.render", tfjsonpath.New("gpus").AtMapKey("hv02").AtMapKey(rig.GPU1).AtMapKey("model"), knownvalue.StringExact("NVIDIA A2")),
-				statecheck.ExpectKnownValue("gpu_pool.render", tfjsonpath.New("gpus").AtMapKey("hv02").AtMapKey(rig.GPU1).AtMapKey("vram_mib"), knownvalue.Int64Exact(16384)),
+				statecheck.ExpectKnownValue("gpu_pool.render", tfjsonpath.New("gpus").AtMapKey("hv02").AtMapKey(rig.GPU1).AtMapKey("model"),
+					knownvalue.StringExact("NVIDIA A2")),
+				statecheck.ExpectKnownValue("gpu_pool.render", tfjsonpath.New("gpus").AtMapKey("hv02").AtMapKey(rig.GPU1).AtMapKey("vram_mib"),
+					knownvalue.Int64Exact(16384)),
 				statecheck.ExpectKnownValue("gpu_pool.render", tfjsonpath.New("drift"), knownvalue.ListSizeExact(0)),
 			},
 			Check: rig.Then(func() {
@@ -73,7 +75,8 @@ func TestPoolOfAClusterTakesWhatItsSelectorFinds(t *testing.T) {
 	r := rig.New(t, rig.TwoNodes())
 	r.Steps(
 		resource.TestStep{
-			Config: r.Block() + rig.RenderPool(`cluster = "AZL"`, `selector = { gpu_ids = { hv01 = ["`+rig.GPU1+`"], hv02 = ["`+strings.ToLower(rig.GPU1)+`"] } }`),
+			Config: r.Block() + rig.RenderPool(`cluster = "AZL"`,
+				`selector = { gpu_ids = { hv01 = ["`+rig.GPU1+`"], hv02 = ["`+strings.ToLower(rig.GPU1)+`"] } }`),
 			ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
 				plancheck.ExpectKnownValue("gpu_pool.render", tfjsonpath.New("id"), knownvalue.StringExact("AZL/render")),
 			}},
@@ -97,8 +100,9 @@ func TestPoolOfHostsGivesAHostUpThatIsTakenOut(t *testing.T) {
 	r := rig.New(t, rig.TwoNodes())
 	r.Steps(
 		resource.TestStep{
-			Config: r.Block() + rig.RenderPool(`hosts = ["hv02", "hv01"]`, `selector = { gpu_ids = { hv01 = ["`+rig.GPU1+`"], hv02 = ["`+rig.GPU1+`"] } }`, rig.MountBack),
-			Check:  rig.Then(func() { r.WantPool("render", []string{rig.GPU1}, rig.Both...) }),
+			Config: r.Block() + rig.RenderPool(`hosts = ["hv02", "hv01"]`,
+				`selector = { gpu_ids = { hv01 = ["`+rig.GPU1+`"], hv02 = ["`+rig.GPU1+`"] } }`, rig.MountBack),
+			Check: rig.Then(func() { r.WantPool("render", []string{rig.GPU1}, rig.Both...) }),
 		},
 		resource.TestStep{
 			Config:           r.Block() + rig.RenderPool(`hosts = ["hv01"]`, `selector = { gpu_ids = { hv01 = ["`+rig.GPU1+`"] } }`, rig.MountBack),
@@ -206,9 +210,10 @@ func TestPoolInUseIsNotDestroyed(t *testing.T) {
 	r.Steps(
 		resource.TestStep{Config: r.Block() + rig.RenderPool(rig.SecondGPUs, rig.MountBack)},
 		resource.TestStep{
-			PreConfig:   func() { r.Draw("avd-06", "render") }, // off, but would not start any more
-			Config:      r.Block(),
-			ExpectError: rig.Says("The host would refuse the change", `on host "hv02"`, "these VMs use it: \"avd-06\"", "delete the pool", "Unassign them in an apply of its own first"),
+			PreConfig: func() { r.Draw("avd-06", "render") }, // off, but would not start any more
+			Config:    r.Block(),
+			ExpectError: rig.Says("The host would refuse the change", `on host "hv02"`, "these VMs use it: \"avd-06\"",
+				"delete the pool", "Unassign them in an apply of its own first"),
 		},
 		resource.TestStep{
 			PreConfig: func() {
@@ -338,7 +343,9 @@ func TestPoolAndConfigOfTwoRunsDoNotShareAGPU(t *testing.T) {
 		r.EditHost("hv01", func(h *gpu.Host) {
 			h.Claims = append(h.Claims, gpu.Claim{
 				Kind: gpu.ClaimConfig, ID: "vdi", Token: "t", Owner: "other", GPUs: []string{rig.GPU0, rig.GPU1}, Revision: 1,
-				Want: gpu.Want{Config: &gpu.PartitionConfig{ID: "vdi", Kind: gpu.KindGPUP, Count: 4, GPUs: map[string][]string{"hv01": {rig.GPU0, rig.GPU1}}}},
+				Want: gpu.Want{
+					Config: &gpu.PartitionConfig{ID: "vdi", Kind: gpu.KindGPUP, Count: 4, GPUs: map[string][]string{"hv01": {rig.GPU0, rig.GPU1}}},
+				},
 			})
 		})
 		before := r.Snapshot()
@@ -446,7 +453,8 @@ func TestPoolDriftIsNamed(t *testing.T) {
 	if code != 2 {
 		t.Errorf("exit code %d, want 2 (changes)", code)
 	}
-	rig.WantSaid(t, out, "Pool differs from the declaration", "Host hv01, GPU "+rig.GPU1+` is not in pool "render", declared is a member; changed by others`)
+	rig.WantSaid(t, out, "Pool differs from the declaration",
+		"Host hv01, GPU "+rig.GPU1+` is not in pool "render", declared is a member; changed by others`)
 }
 
 // TestReplacedGPUOfAPoolIsDrift puts another card where one of the pool was. On Hyper-V it has
@@ -474,23 +482,39 @@ func TestReplacedGPUOfAPoolIsDrift(t *testing.T) {
 		cause        change.Cause
 		found, model string
 	}{
-		"Hyper-V, by members": {rig.TwoNodes(), rig.RenderPool(rig.SecondGPUs), "render", swap("hv01", rig.GPU1, rig.A16(rig.GPU1)), "hv01", rig.GPU1, change.CauseGPUReplaced, "is where a GPU of model NVIDIA A2 was, and not in pool \"render\" yet", "NVIDIA A16"},
-		"Hyper-V, by hosts":   {rig.TwoNodes(), rig.RenderPool(hosts), "render", swap("hv02", rig.GPU0, rig.A16(rig.GPU0)), "hv02", rig.GPU0, change.CauseGPUReplaced, "is where a GPU of model NVIDIA A2 was, and not in pool \"render\" yet", "NVIDIA A16"},
+		"Hyper-V, by members": {
+			rig.TwoNodes(), rig.RenderPool(rig.SecondGPUs), "render", swap("hv01", rig.GPU1, rig.A16(rig.GPU1)),
+			"hv01", rig.GPU1, change.CauseGPUReplaced, "is where a GPU of model NVIDIA A2 was, and not in pool \"render\" yet", "NVIDIA A16",
+		},
+		"Hyper-V, by hosts": {
+			rig.TwoNodes(), rig.RenderPool(hosts), "render", swap("hv02", rig.GPU0, rig.A16(rig.GPU0)), "hv02",
+			rig.GPU0, change.CauseGPUReplaced, "is where a GPU of model NVIDIA A2 was, and not in pool \"render\" yet", "NVIDIA A16",
+		},
 		"Hyper-V, in the pool already": {rig.TwoNodes(), rig.RenderPool(rig.SecondGPUs), "render", func(r *rig.Rig) {
 			r.EditHost("hv01", func(h *gpu.Host) {
 				g, _ := h.GPU(rig.GPU1)
 				g.Model = "NVIDIA A16"
 			})
 		}, "hv01", rig.GPU1, change.CauseGPUReplaced, "is where a GPU of model NVIDIA A2 was", "NVIDIA A16"},
-		"Hyper-V, the same model": {rig.TwoNodes(), rig.RenderPool(rig.SecondGPUs), "render", swap("hv01", rig.GPU1, rig.A2(rig.GPU1)), "hv01", rig.GPU1, change.CauseOtherTool, "is not in pool", "NVIDIA A2"},
-		"Linux":                   {linux, rig.MLPool([]string{"gpu01"}), "ml", swap("gpu01", rig.ShareCard(1, 1), l4), "gpu01", l4.ID, change.CauseGPUReplaced, was + ", and not in pool \"ml\" yet", "NVIDIA L4"},
-		"Linux, in another slot":  {linux, rig.MLPool([]string{"gpu01"}), "ml", swap("gpu01", rig.ShareCard(1, 1), elsewhere), "gpu01", l4.ID, change.CauseGPUAdded, "is not in pool", "NVIDIA L4"},
+		"Hyper-V, the same model": {
+			rig.TwoNodes(), rig.RenderPool(rig.SecondGPUs), "render", swap("hv01", rig.GPU1, rig.A2(rig.GPU1)),
+			"hv01", rig.GPU1, change.CauseOtherTool, "is not in pool", "NVIDIA A2",
+		},
+		"Linux": {
+			linux, rig.MLPool([]string{"gpu01"}), "ml", swap("gpu01", rig.ShareCard(1, 1), l4), "gpu01",
+			l4.ID, change.CauseGPUReplaced, was + ", and not in pool \"ml\" yet", "NVIDIA L4",
+		},
+		"Linux, in another slot": {
+			linux, rig.MLPool([]string{"gpu01"}), "ml", swap("gpu01", rig.ShareCard(1, 1), elsewhere), "gpu01",
+			l4.ID, change.CauseGPUAdded, "is not in pool", "NVIDIA L4",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := rig.New(t, test.fleet)
 			c := rig.NewCLI(t, r.Block("rules = { homogeneous-gpus = \"warning\" }")+test.config+
-				strings.ReplaceAll("output \"drift\" {\n  value = POOL.drift\n}\noutput \"gpus\" {\n  value = POOL.gpus\n}\n", "POOL", "gpu_pool."+test.pool))
+				strings.ReplaceAll("output \"drift\" {\n  value = POOL.drift\n}\noutput \"gpus\" {\n  value = POOL.gpus\n}\n",
+					"POOL", "gpu_pool."+test.pool))
 			c.Apply()
 			test.meddle(r)
 			plan := c.Ok("plan")
@@ -511,7 +535,8 @@ func TestReplacedGPUOfAPoolIsDrift(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if read(); len(out.Drift.Value) != 1 || out.Drift.Value[0].Cause != string(test.cause) || out.Drift.Value[0].Object != "host "+test.host+", GPU "+test.id {
+			if read(); len(out.Drift.Value) != 1 || out.Drift.Value[0].Cause != string(test.cause) ||
+				out.Drift.Value[0].Object != "host "+test.host+", GPU "+test.id {
 				t.Errorf("drift is %+v", out.Drift.Value)
 			}
 			c.Apply()

@@ -17,7 +17,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/optional"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
 )
 
 type quotaModel struct {
@@ -26,21 +26,24 @@ type quotaModel struct {
 	Shares    types.Int64   `tfsdk:"shares"`
 }
 
-var quotaType = types.ObjectType{AttrTypes: map[string]attr.Type{"gpus": types.Float64Type, "memory_mib": types.Int64Type, "shares": types.Int64Type}}
+var quotaType = types.ObjectType{AttrTypes: map[string]attr.Type{
+	"gpus": types.Float64Type, "memory_mib": types.Int64Type,
+	"shares": types.Int64Type,
+}}
 
 // maxMiB keeps an amount of memory below what 64 bits of bytes can tell.
 const maxMiB = 1 << 43
 
 func quotasAttribute() schema.MapNestedAttribute {
 	return schema.MapNestedAttribute{
-		MarkdownDescription: "How much the shares of each `owner_label` may take of the pool together, over all of its hosts, by label. What is not set is not limited, and neither is a " +
-			"label without a quota. Only for pools on Linux hosts.",
+		MarkdownDescription: "How much the shares of each `owner_label` may take of the pool together, over all of its hosts, by label. " +
+			"What is not set is not limited, and neither is a label without a quota. Only for pools on Linux hosts.",
 		Optional:   true,
 		Validators: []validator.Map{mapvalidator.SizeAtLeast(1), mapvalidator.KeysAre(stringvalidator.LengthAtLeast(1))},
 		NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-			"gpus":       optional.Decimal("In whole GPUs, such as `1.5`: a share counts for its `fraction`.", float64validator.AtLeast(0)),
-			"memory_mib": optional.Number("The memory that the shares request, in MiB.", int64validator.Between(0, maxMiB)),
-			"shares":     optional.Number("The number of shares.", int64validator.AtLeast(0)),
+			"gpus":       tfschema.OptionalDecimal("In whole GPUs, such as `1.5`: a share counts for its `fraction`.", float64validator.AtLeast(0)),
+			"memory_mib": tfschema.OptionalNumber("The memory that the shares request, in MiB.", int64validator.Between(0, maxMiB)),
+			"shares":     tfschema.OptionalNumber("The number of shares.", int64validator.AtLeast(0)),
 		}},
 	}
 }
@@ -54,7 +57,10 @@ func decodeQuotas(ctx context.Context, m types.Map, diags *diag.Diagnostics) map
 	diags.Append(m.ElementsAs(ctx, &list, false)...)
 	out := map[string]gpu.PoolQuota{}
 	for label, q := range list {
-		out[label] = gpu.PoolQuota{GPUs: q.GPUs.ValueFloat64Pointer(), Memory: object.MiB(q.MemoryMiB), Shares: object.Int(q.Shares)}
+		out[label] = gpu.PoolQuota{
+			GPUs: q.GPUs.ValueFloat64Pointer(), Memory: object.BytesFromMiB(q.MemoryMiB),
+			Shares: object.IntFromInt64(q.Shares),
+		}
 	}
 	return out
 }
@@ -66,7 +72,10 @@ func encodeQuotas(ctx context.Context, quotas map[string]gpu.PoolQuota, diags *d
 	}
 	list := map[string]quotaModel{}
 	for label, q := range quotas {
-		list[label] = quotaModel{GPUs: types.Float64PointerValue(q.GPUs), MemoryMiB: object.InMiB(q.Memory), Shares: object.OfInt(q.Shares)}
+		list[label] = quotaModel{
+			GPUs: types.Float64PointerValue(q.GPUs), MemoryMiB: object.MiBFromBytes(q.Memory),
+			Shares: object.Int64FromInt(q.Shares),
+		}
 	}
 	return object.MapOf(ctx, quotaType, list, diags)
 }

@@ -29,15 +29,10 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/computed"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/duration"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/lifecycle"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/optional"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
 )
 
 // ResourceType is the resource's name in configurations.
@@ -62,24 +57,35 @@ func of(f *fleet.Fleet) *Resource {
 	r := &Resource{}
 	r.Fleet, r.Of = f, lifecycle.Parts[model]{
 		Type: ResourceType, Creating: "create the pool", Changing: "change the pool", Destroying: "destroy the pool", Differs: "Pool differs",
-		Limit: perHost, Timeouts: func(m *model) timeouts.Value { return m.Timeouts }, Drift: func(m *model) *types.List { return &m.Drift },
-		Label: func(w gpu.Want) string { return label(w.Pool.ID) }, At: path.Empty(), Identify: r.identify,
-		Policy: []string{"dismount", "on_destroy", "timeouts"},
-		Prior:  prior, Plan: r.plan, Touches: func(c *lifecycle.Call[model]) bool { return c.Plan.GPUs.IsUnknown() }, Apply: r.apply, Read: r.read,
-		Around: func(ctx context.Context, _ *lifecycle.Planning[model], prior gpu.Want) fleet.View {
-			return r.Fleet.LookAround(ctx, slices.Sorted(maps.Keys(prior.Pool.Members)))
+		Limit: perHost, DisturbsAt: path.Empty(), Policy: []string{"dismount", "on_destroy", "timeouts"},
+		Timeouts: func(m *model) timeouts.Value { return m.Timeouts },
+		Drift:    func(m *model) *types.List { return &m.Drift },
+		Label:    func(w gpu.Want) string { return label(w.Pool.ID) },
+		Prior:    prior, Identify: r.identify,
+		Planner: lifecycle.Planner[model]{
+			Declare: r.declare, Compute: r.compute, Wait: r.wait, Hold: r.hold, Choose: r.choose,
+			Around: func(ctx context.Context, _ *planning, prior gpu.Want) fleet.View {
+				return r.Fleet.LookAround(ctx, slices.Sorted(maps.Keys(prior.Pool.Members)))
+			},
 		},
+		Touches: func(c *lifecycle.Call[model]) bool { return c.Plan.GPUs.IsUnknown() },
+		Apply:   r.apply, Read: r.read,
 		Destroy: func(ctx context.Context, c *lifecycle.Call[model]) { r.Carry(ctx, c) },
 	}
 	return r
 }
 
+type planning = lifecycle.Planning[model]
+
 // IdentitySchema implements resource.ResourceWithIdentity.
 func (r *Resource) IdentitySchema(_ context.Context, _ resource.IdentitySchemaRequest, resp *resource.IdentitySchemaResponse) {
 	resp.IdentitySchema = identityschema.Schema{Attributes: map[string]identityschema.Attribute{
 		"cluster": identityschema.StringAttribute{Description: "The cluster that the pool was declared for.", OptionalForImport: true},
-		"host":    identityschema.StringAttribute{Description: "The first host of the pool, when it was not declared for a cluster.", OptionalForImport: true},
-		"name":    identityschema.StringAttribute{Description: "The pool's name.", RequiredForImport: true},
+		"host": identityschema.StringAttribute{
+			Description:       "The first host of the pool, when it was not declared for a cluster.",
+			OptionalForImport: true,
+		},
+		"name": identityschema.StringAttribute{Description: "The pool's name.", RequiredForImport: true},
 	}}
 }
 
@@ -90,38 +96,46 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 			"On Hyper-V hosts its GPUs are given whole to virtual machines by Discrete Device Assignment (DDA). " +
 			"A clustered VM that draws from a pool finds the pool of the same name on the node that it fails over to. " +
 			"The GPUs are dismounted from their hosts. A GPU is either in a pool or partitioned, never both.\n\n" +
-			"On Linux hosts `gpu_share` draws from a pool, within its `quotas`. All its GPUs are shared in the same way. The pool is a record on each host: " +
-			"nothing is dismounted, and what a GPU is partitioned into is the business of `gpu_partition_config`.",
+			"On Linux hosts `gpu_share` draws from a pool, within its `quotas`. All its GPUs are shared in the same way. " +
+			"The pool is a record on each host: nothing is dismounted, and what a GPU is partitioned into is the business of " +
+			"`gpu_partition_config`.",
 		Attributes: map[string]schema.Attribute{
 			"id": schema.StringAttribute{
-				MarkdownDescription: "The cluster, or else the first host, and the name: `azl-vdi/render`. Known at the first plan; `gpu_vm_assignment` and `gpu_share` refer to it.",
-				Computed:            true, PlanModifiers: []planmodifier.String{stringplanmodifier.UseStateForUnknown()},
+				MarkdownDescription: "The cluster, or else the first host, and the name: `azl-vdi/render`. Known at the first plan; " +
+					"`gpu_vm_assignment` and `gpu_share` refer to it.",
+				Computed: true, PlanModifiers: []planmodifier.String{stringplanmodifier.UseStateForUnknown()},
 			},
 			"name": schema.StringAttribute{
 				MarkdownDescription: "The pool's name on the hosts; not `Primordial`, which is Hyper-V's own. Changing this forces a new resource.",
 				Required:            true, PlanModifiers: []planmodifier.String{stringplanmodifier.RequiresReplace()},
 				Validators: []validator.String{stringvalidator.LengthBetween(1, 256), stringvalidator.NoneOfCaseInsensitive("primordial")},
 			},
-			"members": optional.MapOf(memberType, "The pool's GPUs, by host. One of `members`, `hosts` and `cluster` is required.", mapvalidator.SizeAtLeast(1), scope.GPUIDValidator()),
-			"hosts":   optional.SetOf(types.StringType, "Hosts, as the provider names them, whose GPUs the `selector` chooses.", scope.HostValidators()...),
-			"cluster": optional.Text("A failover cluster: all of the provider's hosts that are its nodes.", stringvalidator.LengthAtLeast(1)),
+			"members": tfschema.OptionalMapOf(memberType, "The pool's GPUs, by host. One of `members`, `hosts` and `cluster` is required.",
+				mapvalidator.SizeAtLeast(1), scope.GPUIDValidator()),
+			"hosts": tfschema.OptionalSetOf(types.StringType, "Hosts, as the provider names them, whose GPUs the `selector` chooses.",
+				scope.HostValidators()...),
+			"cluster": tfschema.OptionalText("A failover cluster: all of the provider's hosts that are its nodes.",
+				stringvalidator.LengthAtLeast(1)),
 			"selector": schema.SingleNestedAttribute{
-				MarkdownDescription: "Narrows the GPUs of `hosts` or `cluster`. Without it every known GPU is taken that is not partitioned by a config, not in another pool, " +
-					"not held by a VM, and not the host's own display; on Linux hosts every NVIDIA GPU that works and is not in another pool.",
+				MarkdownDescription: "Narrows the GPUs of `hosts` or `cluster`. Without it every known GPU is taken that is not partitioned by a " +
+					"config, not in another pool, not held by a VM, and not the host's own display; on Linux hosts every NVIDIA GPU that works and " +
+					"is not in another pool.",
 				Optional: true, Attributes: scope.SelectorAttributes(),
 				Validators: []validator.Object{objectvalidator.ConflictsWith(path.MatchRoot("members"))},
 			},
 			"dismount": scope.Dismount(" Only for pools on Hyper-V hosts."),
 			"quotas":   quotasAttribute(),
-			"on_destroy": optional.Text("What becomes of a GPU that leaves the pool: `keep` (the default) leaves it dismounted, `mount_back` mounts it on its host, whoever dismounted it. "+
-				"A destroy deletes the pool in either case, by the value of the last apply, and fails while VMs or shares use the pool. Linux hosts support `keep` only.",
+			"on_destroy": tfschema.OptionalText("What becomes of a GPU that leaves the pool: `keep` (the default) leaves it dismounted, "+
+				"`mount_back` mounts it on its host, whoever dismounted it. "+
+				"A destroy deletes the pool in either case, by the value of the last apply, and fails while VMs or shares use the pool. "+
+				"Linux hosts support `keep` only.",
 				stringvalidator.OneOf(onDestroyKeep, onDestroyMountBack)),
-			"timeouts": duration.Timeouts(ctx, timeoutText),
-			"gpus": computed.MapOf(gpusOfHostType, "The GPUs in the pool, by host and GPU id:\n"+
+			"timeouts": tfschema.Timeouts(ctx, timeoutText),
+			"gpus": tfschema.ComputedMapOf(gpusOfHostType, "The GPUs in the pool, by host and GPU id:\n"+
 				"  - `model` (String)\n"+
 				"  - `address` (String) PCI address. Linux only.\n"+
 				"  - `vram_mib` (Number) Memory, in MiB."),
-			"drift": drift.Attribute("Where the hosts differ"),
+			"drift": report.DriftAttribute("Where the hosts differ"),
 		},
 	}
 }
@@ -137,62 +151,56 @@ func (r *Resource) ConfigValidators(context.Context) []resource.ConfigValidator 
 
 func label(id string) string { return fmt.Sprintf("%s %q", ResourceType, id) }
 
-// plan makes the id, decides whether the hosts have to be touched, and proves the plan against
-// the hosts and the rest of this run.
-func (r *Resource) plan(ctx context.Context, p *lifecycle.Planning[model]) (stays bool) {
-	plan, state, prior, resp := p.Plan, p.State, p.Prior.Pool, p.Resp
-	want, known := gpu.PoolConfig{}, p.Known
-	if known {
-		want = plan.declared(ctx, &resp.Diagnostics)
+// declare makes the id, and plans the destroy of a pool that is replaced by one of its name.
+func (r *Resource) declare(ctx context.Context, p *planning) bool {
+	want, plan, state := gpu.PoolConfig{}, p.Plan, p.State
+	if p.Known {
+		want = plan.declared(ctx, &p.Resp.Diagnostics)
+		if plan.ID.IsUnknown() || state != nil && !plan.Name.Equal(state.Name) {
+			want.ID = poolID(want.Scope, want.Members, want.Name)
+			plan.ID = types.StringValue(want.ID)
+		}
 	}
-	if known && (plan.ID.IsUnknown() || state != nil && !plan.Name.Equal(state.Name)) {
-		want.ID = poolID(want.Scope, want.Members, want.Name)
-		plan.ID = types.StringValue(want.ID)
-	}
-	if replaced := r.Fleet.Ledger.Prior(p.Inst); state == nil && replaced.Pool != nil && gpu.SameID(replaced.Pool.ID, want.ID) {
+	p.Want = gpu.Want{Pool: &want}
+	if replaced := r.Fleet.Ledger.Prior(p.Instance); state == nil && replaced.Pool != nil && gpu.SameID(replaced.Pool.ID, want.ID) {
 		r.PlanDestroy(ctx, p, replaced)
 	}
-	unchanged := state != nil && known && len(p.Differs) == 0 && r.AsksTheSame(plan, state, p.Req.Config)
-	if unchanged {
-		plan.GPUs, plan.Drift = state.GPUs, state.Drift
-	} else {
-		plan.GPUs, plan.Drift = types.MapUnknown(gpusOfHostType), object.None(drift.Type)
-	}
-	p.Show(ctx)
-	if resp.Diagnostics.HasError() {
-		return false
-	}
-	if !known || r.Fleet.Unknown() {
-		if state != nil && !plan.Name.Equal(state.Name) {
-			r.PlanDestroy(ctx, p, p.Prior)
-		}
-		r.Fleet.Ledger.Forget(p.Inst) // its checks wait until apply
-		return false
-	}
+	return !p.Resp.Diagnostics.HasError()
+}
 
-	ch := change.Change{Subject: label(want.ID), Token: instance.Token(ctx, p.Req.Private), Prior: p.Prior, Want: gpu.Want{Pool: &want}, Unchanged: unchanged}
-	ch.Adopt = state != nil && ch.Token == ""
-	var view fleet.View
-	if unchanged {
-		want.Members = prior.Members
-		view = r.Fleet.Seen() // a change of policy alone asks nobody
-	} else {
-		hosts, v, ok := r.hosts(ctx, want, &resp.Diagnostics)
-		if !report.Unreachable(&resp.Diagnostics, r.Fleet, ch.Subject, v, state.held(ctx, &resp.Diagnostics)...) || !ok || resp.Diagnostics.HasError() {
-			r.Fleet.Ledger.Forget(p.Inst)
-			return false
-		}
-		choose(&want, hosts, v)
-		view = v
-		if prior != nil { // hosts that leave matter as well
-			view = v.With(r.Fleet.Look(ctx, slices.Sorted(maps.Keys(prior.Members))))
-		}
+func (r *Resource) compute(_ context.Context, p *planning) {
+	p.Plan.GPUs, p.Plan.Drift = types.MapUnknown(gpusOfHostType), report.NoDrift()
+	if p.Unchanged {
+		p.Plan.GPUs, p.Plan.Drift = p.State.GPUs, p.State.Drift
 	}
-	stays = r.Record(ctx, p, view, ch)
-	if prior != nil && !gpu.SameID(prior.ID, want.ID) { // after the record, by which another that leaves the wanted pool hands it over
+}
+
+func (r *Resource) wait(ctx context.Context, p *planning) {
+	if p.State != nil && !p.Plan.Name.Equal(p.State.Name) {
 		r.PlanDestroy(ctx, p, p.Prior)
 	}
-	return stays
+	r.Fleet.Ledger.Forget(p.Instance)
+}
+
+func (r *Resource) hold(_ context.Context, p *planning, _ fleet.View) {
+	p.Want.Pool.Members = p.Prior.Pool.Members
+}
+
+// choose takes the pool's GPUs from its hosts. The hosts that leave the pool matter as well.
+func (r *Resource) choose(ctx context.Context, p *planning, planned *change.Change) (fleet.View, bool) {
+	want, prior, diags := p.Want.Pool, p.Prior.Pool, &p.Resp.Diagnostics
+	hosts, view, ok := r.hosts(ctx, *want, diags)
+	if !report.Unreachable(diags, r.Fleet, planned.Subject, view, p.State.held(ctx, diags)...) || !ok || diags.HasError() {
+		return view, false
+	}
+	chooseMembers(want, hosts, view)
+	if prior == nil {
+		return view, true
+	}
+	if !gpu.SameID(prior.ID, want.ID) {
+		p.Leaves = &p.Prior
+	}
+	return view.With(r.Fleet.Look(ctx, slices.Sorted(maps.Keys(prior.Members)))), true
 }
 
 // hosts resolves the hosts that a pool is declared for, and looks at them.
@@ -220,7 +228,7 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 		return false
 	}
 	declared := want
-	choose(&want, hosts, view)
+	chooseMembers(&want, hosts, view)
 	if c.Prior.Pool != nil {
 		c.Prior.Pool.MountBack = want.MountBack // what becomes of a GPU that leaves is the plan's business
 	}
@@ -240,7 +248,9 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 }
 
 // read completes an import, and writes what the hosts have.
-func (r *Resource) read(ctx context.Context, state *model, req resource.ReadRequest, resp *resource.ReadResponse) (claim *gpu.Claim, records map[string]*gpu.Claim, ok bool) {
+func (r *Resource) read(
+	ctx context.Context, state *model, req resource.ReadRequest, resp *resource.ReadResponse,
+) (claim *gpu.Claim, records map[string]*gpu.Claim, ok bool) {
 	if state.imported() {
 		r.readImported(ctx, state, &resp.Diagnostics)
 		if resp.Diagnostics.HasError() {
@@ -263,8 +273,8 @@ func (r *Resource) read(ctx context.Context, state *model, req resource.ReadRequ
 		resp.State.RemoveResource(ctx) // every host has answered that it has no such pool
 		return nil, nil, false
 	}
-	choose(&c, hosts, view) // and to be on no host to which a run that ended early has given it
-	more, view := r.Fleet.Begun(ctx, view, gpu.ClaimPool, c.Name, instance.Token(ctx, req.Private))
+	chooseMembers(&c, hosts, view) // and to be on no host to which a run that ended early has given it
+	more, view := r.Fleet.Begun(ctx, view, gpu.ClaimPool, c.Name, lifecycle.Token(ctx, req.Private))
 	state.observe(ctx, c, slices.Concat(hosts, more), view, &resp.Diagnostics)
 	records = map[string]*gpu.Claim{}
 	for _, n := range hosts {

@@ -51,11 +51,14 @@ func TestPoolsThatTradeGPUs(t *testing.T) {
 			refused: []string{"is in pool", "in an apply of its own"}, has: members{"a": {rig.GPU0}, "b": {rig.GPU1}},
 		},
 		"two pools swap GPUs of which a VM has one": {
-			before: pools([3]string{"a", "a", one}, [3]string{"b", "b", two}) + vm, after: pools([3]string{"a", "a", two}, [3]string{"b", "b", one}) + vm,
-			refused: []string{"VM \"avd-01\" has it", "Shut the VM down or take the GPU from it first"}, has: members{"a": {rig.GPU0}, "b": {rig.GPU1}},
+			before:  pools([3]string{"a", "a", one}, [3]string{"b", "b", two}) + vm,
+			after:   pools([3]string{"a", "a", two}, [3]string{"b", "b", one}) + vm,
+			refused: []string{"VM \"avd-01\" has it", "Shut the VM down or take the GPU from it first"},
+			has:     members{"a": {rig.GPU0}, "b": {rig.GPU1}},
 		},
 		"a GPU that a VM has goes to another pool": {
-			before: pools([3]string{"a", "a", one}, [3]string{"b", "b", two}) + vm, after: pools([3]string{"a", "a", ""}, [3]string{"b", "b", both}) + vm,
+			before:  pools([3]string{"a", "a", one}, [3]string{"b", "b", two}) + vm,
+			after:   pools([3]string{"a", "a", ""}, [3]string{"b", "b", both}) + vm,
 			refused: []string{"it is in pool \"a\"", "Take it out of pool \"a\" first"}, has: members{"a": {rig.GPU0}, "b": {rig.GPU1}},
 		},
 		"a pool has another name": {

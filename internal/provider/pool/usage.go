@@ -30,7 +30,8 @@ func usage(v fleet.View, name string) map[string]usageModel {
 		}
 		for label, q := range p.Quotas {
 			u := used[label]
-			u.GPUs, u.MemoryMiB, u.Shares = q.GPUs, object.InMiB(q.Memory).ValueInt64Pointer(), object.OfInt(q.Shares).ValueInt64Pointer()
+			u.GPUs, u.MemoryMiB, u.Shares = q.GPUs, object.MiBFromBytes(q.Memory).ValueInt64Pointer(),
+				object.Int64FromInt(q.Shares).ValueInt64Pointer()
 			used[label] = u
 		}
 		for _, s := range sharesOf(h, p.ID) {

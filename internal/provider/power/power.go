@@ -15,22 +15,24 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/computed"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/duration"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/optional"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
 )
 
 // Texts for registry pages.
 const (
-	powerText           = "What may be done to a VM that runs. GPUs are given and taken only while a VM is off."
-	allowShutdownText   = "Whether the guest may be asked to shut down. Default `false`: a change that needs the VM off is then an error while it runs."
-	forceShutdownText   = "Whether the guest is shut down even when it says that it is locked or in use, closing open sessions. Default `false`."
-	allowTurnOffText    = "Whether the power may be cut when the guest does not shut down within `shutdown_timeout`. Default `false`: the change then fails and is undone."
+	powerText         = "What may be done to a VM that runs. GPUs are given and taken only while a VM is off."
+	allowShutdownText = "Whether the guest may be asked to shut down. Default `false`: a change that needs the VM off is then " +
+		"an error while it runs."
+	forceShutdownText = "Whether the guest is shut down even when it says that it is locked or in use, closing open " +
+		"sessions. Default `false`."
+	allowTurnOffText = "Whether the power may be cut when the guest does not shut down within `shutdown_timeout`. " +
+		"Default `false`: the change then fails and is undone."
 	startAfterText      = "`if_was_running` starts the VM again after the change when it ran before (the default); `never` leaves it off."
 	shutdownTimeoutText = "How long the guest may take to shut down, as a duration such as `\"90s\"` or `\"5m\"` (the default)."
-	whenText            = "`now` makes the change at once, stopping the VM if that is allowed (the default); `next_off` leaves a running VM alone " +
-		"and makes the change at the first apply that finds it off. The provider does not watch the VM. Until then `pending` is true, and destroying the assignment fails while the VM runs."
+	whenText            = "`now` makes the change at once, stopping the VM if that is allowed (the default); " +
+		"`next_off` leaves a running VM alone and makes the change at the first apply that finds it off. The provider does not watch the VM. " +
+		"Until then `pending` is true, and destroying the assignment fails while the VM runs."
 )
 
 const (
@@ -51,13 +53,13 @@ type model struct {
 
 // Attribute is the policy of a resource, or the defaults for it in the provider's block; more says which.
 func Attribute(more string) schema.SingleNestedAttribute {
-	return optional.Object(powerText+" "+more, optional.Attributes{
-		"allow_shutdown":   optional.Flag(allowShutdownText),
-		"force_shutdown":   optional.Flag(forceShutdownText),
-		"allow_turn_off":   optional.Flag(allowTurnOffText),
-		"start_after":      optional.Text(startAfterText, oneOf(ifWasRunning, never)...),
-		"shutdown_timeout": optional.Text(shutdownTimeoutText, duration.Positive),
-		"when":             optional.Text(whenText, oneOf(now, nextOff)...),
+	return tfschema.OptionalObject(powerText+" "+more, tfschema.Attributes{
+		"allow_shutdown":   tfschema.OptionalFlag(allowShutdownText),
+		"force_shutdown":   tfschema.OptionalFlag(forceShutdownText),
+		"allow_turn_off":   tfschema.OptionalFlag(allowTurnOffText),
+		"start_after":      tfschema.OptionalText(startAfterText, oneOf(ifWasRunning, never)...),
+		"shutdown_timeout": tfschema.OptionalText(shutdownTimeoutText, tfschema.PositiveDuration),
+		"when":             tfschema.OptionalText(whenText, oneOf(now, nextOff)...),
 	})
 }
 
@@ -115,18 +117,19 @@ func Encode(ctx context.Context, p, defaults gpu.Power, diags *diag.Diagnostics)
 	return object.NestedOf(ctx, attributeTypes, m, diags)
 }
 
-var attributeTypes = object.Types(Attribute("").Attributes)
+var attributeTypes = tfschema.TypesOf(Attribute("").Attributes)
 
 // AppliedAttribute shows the whole policy that an assignment's claim on the host has.
 func AppliedAttribute() schema.SingleNestedAttribute {
-	return computed.Object("The policy in force: `power` with the provider's `power` filled in, as it is on record at the VM's host. Null where `power` itself says all of it; in it, what is at its default is null. "+
-		"A change of either is an update of this resource that writes the record and leaves the VM alone.", computed.Attributes{
-		"allow_shutdown":   computed.Flag("Whether the guest may be asked to shut down."),
-		"force_shutdown":   computed.Flag("`true` if a guest that is locked or in use is shut down as well, else null."),
-		"allow_turn_off":   computed.Flag("`true` if the power may be cut, else null."),
-		"start_after":      computed.Text("`never`, or null for `if_was_running`."),
-		"shutdown_timeout": computed.Text("How long the guest has before its power may be cut; null where it may not."),
-		"when":             computed.Text("`next_off`, or null for `now`."),
+	return tfschema.ComputedObject("The policy in force: `power` with the provider's `power` filled in, as it is on record at the VM's "+
+		"host. Null where `power` itself says all of it; in it, what is at its default is null. "+
+		"A change of either is an update of this resource that writes the record and leaves the VM alone.", tfschema.Attributes{
+		"allow_shutdown":   tfschema.ComputedFlag("Whether the guest may be asked to shut down."),
+		"force_shutdown":   tfschema.ComputedFlag("`true` if a guest that is locked or in use is shut down as well, else null."),
+		"allow_turn_off":   tfschema.ComputedFlag("`true` if the power may be cut, else null."),
+		"start_after":      tfschema.ComputedText("`never`, or null for `if_was_running`."),
+		"shutdown_timeout": tfschema.ComputedText("How long the guest has before its power may be cut; null where it may not."),
+		"when":             tfschema.ComputedText("`next_off`, or null for `now`."),
 	})
 }
 
@@ -165,8 +168,9 @@ func applied(p gpu.Power) types.Object {
 		timeout = types.StringValue(durationText(p.Timeout()))
 	}
 	return types.ObjectValueMust(attributeTypes, map[string]attr.Value{
-		"allow_shutdown": types.BoolValue(p.AllowShutdown), "force_shutdown": object.True(p.ForceShutdown), "allow_turn_off": object.True(p.AllowTurnOff),
-		"start_after": unless(p.StayOff, never), "shutdown_timeout": timeout, "when": unless(p.NextOff, nextOff),
+		"allow_shutdown": types.BoolValue(p.AllowShutdown), "force_shutdown": object.NullIfFalse(p.ForceShutdown),
+		"allow_turn_off": object.NullIfFalse(p.AllowTurnOff),
+		"start_after":    unless(p.StayOff, never), "shutdown_timeout": timeout, "when": unless(p.NextOff, nextOff),
 	})
 }
 

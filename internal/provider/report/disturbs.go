@@ -92,7 +92,25 @@ func gpus(ids []string) string {
 	return words.Plural(len(ids), "GPU")
 }
 
-// detail says why, a line for each reason; GPUs that get the same are one line.
+// eachGPU says what becomes of the GPUs. Those that get the same are one line.
+func (d disturbance) eachGPU() []string {
+	ids := map[string][]string{}
+	var gets []string
+	for _, g := range d.GPUs {
+		what := fmt.Sprintf("(%s): %s", g.Model, g)
+		if ids[what] == nil {
+			gets = append(gets, what)
+		}
+		ids[what] = append(ids[what], g.GPU)
+	}
+	lines := make([]string, len(gets))
+	for i, what := range gets {
+		lines[i] = gpus(ids[what]) + " " + what
+	}
+	return lines
+}
+
+// detail says why, a line for each reason.
 func (d disturbance) detail(notDrained string, destroys bool) string {
 	var lines []string
 	about := ""
@@ -120,20 +138,12 @@ func (d disturbance) detail(notDrained string, destroys bool) string {
 	if len(d.Ends) > 0 && len(d.GPUs) == 0 { // else they are told with the GPUs of their daemon
 		say(about + "terminates " + words.JoinAll(d.Ends))
 	}
-	same := map[string][]string{}
-	var order []string
-	for _, g := range d.GPUs {
-		what := fmt.Sprintf("(%s): %s", g.Model, g)
-		if same[what] == nil {
-			order = append(order, what)
-		}
-		same[what] = append(same[what], g.GPU)
-	}
-	for _, what := range order {
-		say(about + gpus(same[what]) + " " + what)
+	for _, line := range d.eachGPU() {
+		say(about + line)
 	}
 	if len(d.Moves) > 0 {
-		say("live migration moves " + words.Verb(len(d.Moves), "VM ", "VMs ") + words.JoinAll(words.Names(d.Moves)) + " to other nodes of the cluster first")
+		say("live migration moves " + words.Verb(len(d.Moves), "VM ", "VMs ") + words.JoinAll(words.Names(d.Moves)) +
+			" to other nodes of the cluster first")
 	}
 	if notDrained != "" {
 		say("the node is not drained: " + notDrained)

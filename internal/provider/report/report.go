@@ -4,6 +4,7 @@
 package report
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -109,7 +110,8 @@ func Failure(diags *diag.Diagnostics, doing, label string, err error) {
 func NeedsForce(diags *diag.Diagnostics, at path.Path, label string, err error) {
 	if cause, ok := fleet.Cause(err); ok && cause.Code == backend.NotSupported {
 		diags.AddAttributeWarning(at, "A GPU may need to be dismounted by force", fmt.Sprintf(
-			"%s\n\nFound: %v.\nFix: Without the platform's checks (ACS, device mitigations) the GPU may come off its host: if you trust the VMs that "+
+			"%s\n\nFound: %v.\nFix: Without the platform's checks (ACS, device mitigations) the GPU may come off its host: "+
+				"if you trust the VMs that "+
 				"will have it, set dismount = { force = true }.", label, words.Capital(cause.Error())))
 	}
 }
@@ -128,8 +130,8 @@ func Explain(err error) string {
 	return text + ending(failure)
 }
 
-const inVain = "\n\nNo host was changed. Remove the cause and apply again. If another change of this run removes it, which was not made while this one " +
-	"waited, as with -parallelism=1, only apply again."
+const inVain = "\n\nNo host was changed. Remove the cause and apply again. If another change of this run removes it, which was " +
+	"not made while this one waited, as with -parallelism=1, only apply again."
 
 // ending says how a change ended on each host, and what to do next.
 func ending(failure *fleet.Failure) string {
@@ -150,31 +152,12 @@ func ending(failure *fleet.Failure) string {
 // was found, and what to do about it.
 func facts(err error) string {
 	step, found, fix := "", err.Error(), ""
-	ce, connecting := errors.AsType[*connect.Error](err)
-	ae, answered := errors.AsType[*agent.Error](err)
-	switch {
-	case connecting:
+	if ce, connecting := errors.AsType[*connect.Error](err); connecting {
 		if found, fix = ce.Found, ce.Fix; ce.Err != nil && ce.Code != connect.Version {
 			found += fmt.Sprintf(" (%v)", ce.Err)
 		}
-	case !answered:
-	case ae.Code == agent.BadReply:
-		found, fix = ae.Message, "look what answers there: an agent of another maker, a damaged one, or a host that others have taken over. The guide on the agent says how much a host may answer"
-	case ae.Code == agent.LeaseHeld && ae.Lease != nil:
-		found, fix = ae.Message, "let that run end, and apply again; if it was killed, its lease ends by itself"
-	case ae.Cause != nil && (ae.Step != "" || ae.Message == ""):
-		found, fix = ae.Cause.Reason(), ae.Cause.Fix
-		if ae.Cause.Code == backend.Locked && fix == "" {
-			fix = "sign the user of the VM out, or set `force_shutdown = true` in the `power` of its assignment, apply that, and apply again"
-		}
-		if step = ae.Step; step == "" {
-			step = ae.Cause.Op
-		}
-		if o := ae.Cause.Object; !strings.Contains(step, o) && !strings.HasPrefix(o, "host ") {
-			step += " (" + o + ")"
-		}
-	default:
-		found = ae.Reason()
+	} else if ae, answered := errors.AsType[*agent.Error](err); answered {
+		step, found, fix = answer(ae)
 	}
 	text := "Found: " + words.Capital(sentence(found))
 	if step != "" {
@@ -189,6 +172,27 @@ func facts(err error) string {
 	return text + "\nFix: " + words.Capital(sentence(fix))
 }
 
+// answer is what an agent said of a failure.
+func answer(ae *agent.Error) (step, found, fix string) {
+	switch {
+	case ae.Code == agent.BadReply:
+		return "", ae.Message, "look what answers there: an agent of another maker, a damaged one, or a host that others have taken over. " +
+			"The guide on the agent says how much a host may answer"
+	case ae.Code == agent.LeaseHeld && ae.Lease != nil:
+		return "", ae.Message, "let that run end, and apply again; if it was killed, its lease ends by itself"
+	case ae.Cause == nil || ae.Step == "" && ae.Message != "":
+		return "", ae.Reason(), ""
+	}
+	step, found, fix = cmp.Or(ae.Step, ae.Cause.Op), ae.Cause.Reason(), ae.Cause.Fix
+	if ae.Cause.Code == backend.Locked && fix == "" {
+		fix = "sign the user of the VM out, or set `force_shutdown = true` in the `power` of its assignment, apply that, and apply again"
+	}
+	if object := ae.Cause.Object; !strings.Contains(step, object) && !strings.HasPrefix(object, "host ") {
+		step += " (" + object + ")"
+	}
+	return step, found, fix
+}
+
 // sentence ends a text with a full stop.
 func sentence(text string) string {
 	if strings.HasSuffix(text, ".") || strings.HasSuffix(text, "?") {
@@ -197,22 +201,29 @@ func sentence(text string) string {
 	return text + "."
 }
 
-const notAnAgent = "Host did not answer as an agent"
+const (
+	notAnAgent = "Host did not answer as an agent"
+	noAnswer   = "Host does not answer"
+)
 
 // silence is the summary for a host that was not reached.
 func silence(err error) string {
-	var ce *connect.Error
-	if !errors.As(err, &ce) {
-		ae, answered := errors.AsType[*agent.Error](err)
-		switch {
-		case answered && ae.Code == agent.BadReply:
-			return notAnAgent
-		case fleet.NeedsHand(err):
-			return "Host answers, but cannot be read"
-		}
-		return "Host does not answer"
+	if ce, connecting := errors.AsType[*connect.Error](err); connecting {
+		return unreached(ce.Code)
 	}
-	switch ce.Code {
+	ae, answered := errors.AsType[*agent.Error](err)
+	switch {
+	case answered && ae.Code == agent.BadReply:
+		return notAnAgent
+	case fleet.NeedsHand(err):
+		return "Host answers, but cannot be read"
+	}
+	return noAnswer
+}
+
+// unreached says by the code of a failed connection what is wrong with it.
+func unreached(code connect.Code) string {
+	switch code {
 	case connect.HostKey:
 		return "Host key is not trusted"
 	case connect.Authentication:
@@ -235,70 +246,85 @@ func silence(err error) string {
 		return "Host cannot be reached with these settings"
 	case connect.Unreachable, connect.Ended:
 	}
-	return "Host does not answer"
+	return noAnswer
 }
 
 // Skipped warns of hosts that an object left without their being told.
 func Skipped(diags *diag.Diagnostics, label string, skipped map[string]error) {
 	for _, name := range slices.Sorted(maps.Keys(skipped)) {
 		diags.AddWarning("The host was left unchanged", fmt.Sprintf(
-			"%s\n\nHost: %s\n%s\nThe host was removed from the state without contacting it. Its configuration and its claim stay in place.", label, name, facts(skipped[name])))
+			"%s\n\nHost: %s\n%s\nThe host was removed from the state without contacting it. Its configuration and its claim stay in place.", label,
+			name, facts(skipped[name])))
 	}
 }
 
 // Unfinished warns of changes that a run began on the hosts of a view and that have
-// not ended, and of records that a host's agent cannot read, once per host and run.
+// not ended, of records that a host's agent cannot read, and of what else is not as it should be, once per host and run.
 func Unfinished(diags *diag.Diagnostics, f *fleet.Fleet, v fleet.View) {
-	for _, name := range slices.Sorted(maps.Keys(v.Hosts)) {
-		if h := v.Hosts[name]; len(h.Unreadable) > 0 && f.TellOnce("unreadable on "+name) {
-			diags.AddWarning("Agent records cannot be read", fmt.Sprintf(
-				"Host: %s\nFound: %s\nWhat the state knows of this host is kept; claims and changes that were cut off may be missing from this plan.\nFix: %s",
-				name, words.Capital(rules.UnreadableText(h.Unreadable)), rules.UnreadableFix))
+	names := slices.Sorted(maps.Keys(v.Hosts))
+	for _, warnOf := range []func(*diag.Diagnostics, *fleet.Fleet, string, *gpu.Host){unreadable, unknown, stale, unfinished, owed} {
+		for _, name := range names {
+			warnOf(diags, f, name, v.Hosts[name])
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(v.Hosts)) {
-		if h := v.Hosts[name]; len(h.Unknown) > 0 && f.TellOnce("unknown on "+name) {
-			diags.AddWarning("Parts of a host cannot be read", fmt.Sprintf(
-				"Host: %s\nFound: %s\nWhat the state knows of these parts is kept. Only changes that they concern are refused.", name, unknownText(h.Unknown)))
-		}
+}
+
+func unreadable(diags *diag.Diagnostics, f *fleet.Fleet, name string, h *gpu.Host) {
+	if len(h.Unreadable) > 0 && f.TellOnce("unreadable on "+name) {
+		diags.AddWarning("Agent records cannot be read", fmt.Sprintf(
+			"Host: %s\nFound: %s\nWhat the state knows of this host is kept; claims and changes that were cut off may be missing from this plan.\n"+
+				"Fix: %s",
+			name, words.Capital(rules.UnreadableText(h.Unreadable)), rules.UnreadableFix))
 	}
-	for _, name := range slices.Sorted(maps.Keys(v.Hosts)) {
-		if h := v.Hosts[name]; len(h.Stale) > 0 && f.TellOnce("stale on "+name) {
-			diags.AddWarning("Derived files of a host are out of date", fmt.Sprintf(
-				"Host: %s\nFound: %s\nFix: The next change of this host tries again, and so does `gpu-agent reconcile` there. Until then containers may be given devices that are gone.",
-				name, words.Capital(strings.Join(h.Stale, "\n  "))))
-		}
+}
+
+func unknown(diags *diag.Diagnostics, f *fleet.Fleet, name string, h *gpu.Host) {
+	if len(h.Unknown) > 0 && f.TellOnce("unknown on "+name) {
+		diags.AddWarning("Parts of a host cannot be read", fmt.Sprintf(
+			"Host: %s\nFound: %s\nWhat the state knows of these parts is kept. Only changes that they concern are refused.", name,
+			unknownText(h.Unknown)))
 	}
-	for _, name := range slices.Sorted(maps.Keys(v.Hosts)) {
-		h := v.Hosts[name]
-		begun, held := strings.Join(h.Unfinished, ", "), h.HeldBy
-		switch {
-		case held == nil && begun == "" || f.Holds(h) || !f.TellOnce("unfinished on "+name):
-		case held == nil:
-			diags.AddWarning("Unfinished change on a host", fmt.Sprintf(
-				"Host: %s\nFound: A change for %s was begun and is neither finished nor rolled back. Another run is in progress, or a run was killed.\n"+
-					"Fix: If no other run is in progress, apply again: the first change on this host rolls back what was cut off and starts the VMs that it stopped.%s",
-				name, begun, movedOnceMore(h)))
-		default:
-			found := held.String()
-			if begun != "" {
-				found += ". It has begun a change for " + begun
-			}
-			diags.AddWarning("Another run holds a host", fmt.Sprintf(
-				"Host: %s\nFound: %s.\nAn apply waits up to three minutes for it; Terraform shows no more than \"Still creating...\" meanwhile.\n"+
-					"Fix: Let that run end, and plan again. If it was killed, apply: its lease ends by itself, and the first change on this host "+
-					"rolls back what was cut off and starts the VMs that it stopped.%s",
-				name, found, movedOnceMore(h)))
-		}
+}
+
+func stale(diags *diag.Diagnostics, f *fleet.Fleet, name string, h *gpu.Host) {
+	if len(h.Stale) > 0 && f.TellOnce("stale on "+name) {
+		diags.AddWarning("Derived files of a host are out of date", fmt.Sprintf(
+			"Host: %s\nFound: %s\nFix: The next change of this host tries again, and so does `gpu-agent reconcile` there. "+
+				"Until then containers may be given devices that are gone.", name, words.Capital(strings.Join(h.Stale, "\n  "))))
 	}
-	for _, name := range slices.Sorted(maps.Keys(v.Hosts)) {
-		for _, d := range v.Hosts[name].Owed {
-			if f.TellOnce("owed on " + name + ": " + d.VM) {
-				diags.AddWarning("A VM is still off after a change stopped it", fmt.Sprintf(
-					"Host: %s\nFound: VM %s is off since %s: a change of %s stopped it and could not start it again.%s\n"+
-						"Fix: The next apply that changes something on this host starts it, and so does `gpu-agent reconcile` there; or start it by hand.",
-					name, words.Name(d.Name), d.Since.UTC().Format(time.RFC3339), d.Subject, lastTry(d.Why)))
-			}
+}
+
+func unfinished(diags *diag.Diagnostics, f *fleet.Fleet, name string, h *gpu.Host) {
+	begun, held := strings.Join(h.Unfinished, ", "), h.HeldBy
+	if held == nil && begun == "" || f.Holds(h) || !f.TellOnce("unfinished on "+name) {
+		return
+	}
+	if held == nil {
+		diags.AddWarning("Unfinished change on a host", fmt.Sprintf(
+			"Host: %s\nFound: A change for %s was begun and is neither finished nor rolled back. Another run is in progress, or a run was killed.\n"+
+				"Fix: If no other run is in progress, apply again: the first change on this host rolls back what was cut off and starts "+
+				"the VMs that it stopped.%s",
+			name, begun, movedOnceMore(h)))
+		return
+	}
+	found := held.String()
+	if begun != "" {
+		found += ". It has begun a change for " + begun
+	}
+	diags.AddWarning("Another run holds a host", fmt.Sprintf(
+		"Host: %s\nFound: %s.\nAn apply waits up to three minutes for it; Terraform shows no more than \"Still creating...\" meanwhile.\n"+
+			"Fix: Let that run end, and plan again. If it was killed, apply: its lease ends by itself, and the first change on this host "+
+			"rolls back what was cut off and starts the VMs that it stopped.%s",
+		name, found, movedOnceMore(h)))
+}
+
+func owed(diags *diag.Diagnostics, f *fleet.Fleet, name string, h *gpu.Host) {
+	for _, d := range h.Owed {
+		if f.TellOnce("owed on " + name + ": " + d.VM) {
+			diags.AddWarning("A VM is still off after a change stopped it", fmt.Sprintf(
+				"Host: %s\nFound: VM %s is off since %s: a change of %s stopped it and could not start it again.%s\n"+
+					"Fix: The next apply that changes something on this host starts it, and so does `gpu-agent reconcile` there; or start it by hand.",
+				name, words.Name(d.Name), d.Since.UTC().Format(time.RFC3339), d.Subject, lastTry(d.Why)))
 		}
 	}
 }
@@ -354,7 +380,8 @@ func Unreachable(diags *diag.Diagnostics, f *fleet.Fleet, label string, v fleet.
 		case notYet != nil:
 			// Its checks wait until apply.
 			if notYet.Reason != "" && f.TellOnce("no agent on "+name) {
-				diags.AddWarning("Host cannot be checked yet", fmt.Sprintf("Host: %s\nFound: %s. Until then nothing about it is checked.", name, words.Capital(notYet.Reason)))
+				diags.AddWarning("Host cannot be checked yet", fmt.Sprintf("Host: %s\nFound: %s. Until then nothing about it is checked.", name,
+					words.Capital(notYet.Reason)))
 			}
 		case errors.As(err, &unknown):
 			diags.AddWarning("Host is not in the provider's configuration", fmt.Sprintf(
@@ -365,9 +392,11 @@ func Unreachable(diags *diag.Diagnostics, f *fleet.Fleet, label string, v fleet.
 				"%s\n\nHost: %s\n%s\nWhat the state knows of this host is kept (on_unreachable = \"keep\").", label, name, facts(err)))
 		default:
 			ok = false
-			way := "A host that does not answer is not taken for an empty one: the state is kept as it is. Bring the host back, or set on_unreachable = \"keep\" in the provider to go on without it."
+			way := "A host that does not answer is not taken for an empty one: the state is kept as it is. " +
+				"Bring the host back, or set on_unreachable = \"keep\" in the provider to go on without it."
 			if fleet.NeedsHand(err) {
-				way = "Until this is repaired the state is kept as it is. on_unreachable = \"keep\" does not lift this: it is for hosts that cannot be reached."
+				way = "Until this is repaired the state is kept as it is. on_unreachable = \"keep\" does not lift this: it is for hosts " +
+					"that cannot be reached."
 			}
 			diags.AddError(silence(err), fmt.Sprintf(
 				"%s\n\nHost: %s\n%s\n\n%s", label, name, facts(err), way))

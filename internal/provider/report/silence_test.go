@@ -25,7 +25,8 @@ func TestTheGuideHasTheErrorsOfHosts(t *testing.T) {
 		&connect.Error{Code: connect.Unreachable}, &connect.Error{Code: connect.HostKey}, &connect.Error{Code: connect.Authentication},
 		&connect.Error{Code: connect.NoAgent}, &connect.Error{Code: connect.Blocked}, &connect.Error{Code: connect.WrongPlatform},
 		&connect.Error{Code: connect.Garbage}, &connect.Error{Code: connect.Ended}, &connect.Error{Code: connect.Version},
-		&connect.Error{Code: connect.Certificate}, &connect.Error{Code: connect.Settings}, &connect.Error{Code: connect.WrongCluster}, &agent.Error{Code: agent.BadRequest}, &agent.Error{Code: agent.BadReply},
+		&connect.Error{Code: connect.Certificate}, &connect.Error{Code: connect.Settings}, &connect.Error{Code: connect.WrongCluster},
+		&agent.Error{Code: agent.BadRequest}, &agent.Error{Code: agent.BadReply},
 	} {
 		var diags diag.Diagnostics
 		report.Unreachable(&diags, fleet.New(fleet.Options{}), "x", fleet.View{Errors: map[string]error{"h": err}})

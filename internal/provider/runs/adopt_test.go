@@ -425,7 +425,10 @@ func (a *adoption) once(s gpu.Snapshot) {
 			}
 		}
 		for _, v := range h.VMs {
-			has := map[bool]int{true: 1}[len(v.PartitionAdapters)+len(v.Devices) > 0 && !slices.ContainsFunc(v.Devices, func(d gpu.DeviceAssignment) bool { return silent(&h, d.GPU) })]
+			has := map[bool]int{
+				true: 1,
+			}[len(v.PartitionAdapters)+len(v.Devices) > 0 &&
+				!slices.ContainsFunc(v.Devices, func(d gpu.DeviceAssignment) bool { return silent(&h, d.GPU) })]
 			if got := n["vm_assignment "+v.ID]; got != has {
 				a.t.Errorf("host %s: VM %s has %d claims, want %d", h.Name, v.Name, got, has)
 			}

@@ -38,7 +38,8 @@ func TestCostsBesideTheFramework(t *testing.T) {
 	for n := range vms {
 		fmt.Fprintf(&bare, "resource \"empty_assignment\" \"x%d\" {\n  vm        = \"%d\"\n  partition = {}\n}\n", n, n)
 	}
-	made, ours := planned(t, "gpu", r.Block()+rig.ConfigOf(16, []string{"hv01"})+rig.AssignAll(names, "  depends_on = [gpu_partition_config.vdi]\n"), func() (tfprotov6.ProviderServer, error) {
+	made, ours := planned(t, "gpu", r.Block()+rig.ConfigOf(16, []string{"hv01"})+
+		rig.AssignAll(names, "  depends_on = [gpu_partition_config.vdi]\n"), func() (tfprotov6.ProviderServer, error) {
 		server, err := provider.Server("test", nil, provider.WithPatience(rig.Patience))
 		if err != nil {
 			return nil, err
@@ -51,7 +52,8 @@ func TestCostsBesideTheFramework(t *testing.T) {
 		ours, theirs uint64
 		most         float64
 	}{{"that are new", made, empties, mostOfNew}, {"with nothing to do", ours, framework, mostOfUnchanged}} {
-		t.Logf("allocations of %d assignments %s: %d, and of as many empty resources: %d (%.2f times)", vms, x.what, x.ours, x.theirs, float64(x.ours)/float64(x.theirs))
+		t.Logf("allocations of %d assignments %s: %d, and of as many empty resources: %d (%.2f times)",
+			vms, x.what, x.ours, x.theirs, float64(x.ours)/float64(x.theirs))
 		if float64(x.ours) > x.most*float64(x.theirs) {
 			t.Errorf("assignments %s make over %.2f times the allocations of an empty resource", x.what, x.most)
 		}
@@ -103,17 +105,23 @@ func (s *counted) ReadResource(ctx context.Context, r *tfprotov6.ReadResourceReq
 	return s.ProviderServer.ReadResource(ctx, r)
 }
 
-func (s *counted) UpgradeResourceState(ctx context.Context, r *tfprotov6.UpgradeResourceStateRequest) (*tfprotov6.UpgradeResourceStateResponse, error) {
+func (s *counted) UpgradeResourceState(ctx context.Context,
+	r *tfprotov6.UpgradeResourceStateRequest,
+) (*tfprotov6.UpgradeResourceStateResponse, error) {
 	defer s.of(r.TypeName)()
 	return s.ProviderServer.UpgradeResourceState(ctx, r)
 }
 
-func (s *counted) ValidateResourceConfig(ctx context.Context, r *tfprotov6.ValidateResourceConfigRequest) (*tfprotov6.ValidateResourceConfigResponse, error) {
+func (s *counted) ValidateResourceConfig(ctx context.Context,
+	r *tfprotov6.ValidateResourceConfigRequest,
+) (*tfprotov6.ValidateResourceConfigResponse, error) {
 	defer s.of(r.TypeName)()
 	return s.ProviderServer.ValidateResourceConfig(ctx, r)
 }
 
-func (s *counted) PlanResourceChange(ctx context.Context, r *tfprotov6.PlanResourceChangeRequest) (*tfprotov6.PlanResourceChangeResponse, error) {
+func (s *counted) PlanResourceChange(ctx context.Context, r *tfprotov6.PlanResourceChangeRequest) (*tfprotov6.PlanResourceChangeResponse,
+	error,
+) {
 	defer s.of(r.TypeName)()
 	return s.ProviderServer.PlanResourceChange(ctx, r)
 }

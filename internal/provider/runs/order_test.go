@@ -29,13 +29,15 @@ func TestChangesThatHaveOneOrder(t *testing.T) {
 	}
 	pool := "resource \"gpu_pool\" \"p\" {\n  name = \"render\"\n  members = { edge = [\"" + rig.GPU1 + "\"] }\n}\n"
 	pools := func(ids ...string) string {
-		return fmt.Sprintf("resource \"gpu_pool\" \"p\" {\n  name = \"render\"\n  members = { edge = %s }\n  on_destroy = \"mount_back\"\n}\n", list(ids))
+		return fmt.Sprintf("resource \"gpu_pool\" \"p\" {\n  name = \"render\"\n  members = { edge = %s }\n  on_destroy = \"mount_back\"\n}\n",
+			list(ids))
 	}
 	drawn := func(name, vm string) string {
 		return rig.AssignmentOf(name, vm, "pool = { id = gpu_pool.p.id }", rig.WholeGPU(1))
 	}
 	layout := func(name string, count int, id string) string {
-		return fmt.Sprintf("resource \"gpu_partition_config\" %q {\n  name = %q\n  hosts = [\"edge\"]\n  gpu_p = { partition_count = %d }\n  selector = { gpu_ids = { edge = [%q] } }\n  max_disruption = \"vm_restart\"\n}\n", name, name, count, id)
+		return fmt.Sprintf("resource \"gpu_partition_config\" %q {\n  name = %q\n  hosts = [\"edge\"]\n  gpu_p = { partition_count = %d }\n  "+
+			"selector = { gpu_ids = { edge = [%q] } }\n  max_disruption = \"vm_restart\"\n}\n", name, name, count, id)
 	}
 	for name, test := range map[string]struct {
 		counts        int // partitions of each GPU to begin with
@@ -44,7 +46,8 @@ func TestChangesThatHaveOneOrder(t *testing.T) {
 		ends          string   // the host when it was made
 	}{
 		"VMs pinned to full GPUs swap": {
-			counts: 1, before: pinned("a", "vm-1", rig.GPU0) + pinned("b", "vm-2", rig.GPU1), after: pinned("a", "vm-1", rig.GPU1) + pinned("b", "vm-2", rig.GPU0),
+			counts: 1, before: pinned("a", "vm-1", rig.GPU0) + pinned("b", "vm-2", rig.GPU1),
+			after:   pinned("a", "vm-1", rig.GPU1) + pinned("b", "vm-2", rig.GPU0),
 			refused: []string{"The host would refuse the change", "no partition is free on GPU"},
 		},
 		"a VM is pinned to the seat that another leaves": {
@@ -52,7 +55,8 @@ func TestChangesThatHaveOneOrder(t *testing.T) {
 			ends: "1 | 1 | vm-1 runs: partition of second | vm-2 runs: partition of first | vm-3 runs | claims: vm-1, vm-2",
 		},
 		"VMs swap whole GPUs": {
-			counts: 4, before: device("a", "vm-1", rig.GPU0) + device("b", "vm-2", rig.GPU1), after: device("a", "vm-1", rig.GPU1) + device("b", "vm-2", rig.GPU0),
+			counts: 4, before: device("a", "vm-1", rig.GPU0) + device("b", "vm-2", rig.GPU1),
+			after:   device("a", "vm-1", rig.GPU1) + device("b", "vm-2", rig.GPU0),
 			refused: []string{"has GPU"},
 		},
 		"a VM takes the GPU that another gives up": {
@@ -60,7 +64,8 @@ func TestChangesThatHaveOneOrder(t *testing.T) {
 			ends: "dismounted | dismounted | vm-1 runs: second | vm-2 runs: first | vm-3 runs | claims: vm-1, vm-2",
 		},
 		"a VM leaves a pool for a partition while the pool goes": {
-			counts: 4, before: pool + rig.AssignmentOf("a", "vm-1", "pool = { id = gpu_pool.p.id }", rig.WholeGPU(1)), after: rig.AssignmentOf("a", "vm-1", rig.AnyPartition),
+			counts: 4, before: pool + rig.AssignmentOf("a", "vm-1", "pool = { id = gpu_pool.p.id }", rig.WholeGPU(1)),
+			after:   rig.AssignmentOf("a", "vm-1", rig.AnyPartition),
 			refused: []string{"in an apply of its own first, while the pool stays", "vm-1"},
 		},
 		"a VM takes the GPU that a pool gives up": {

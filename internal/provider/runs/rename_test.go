@@ -27,32 +27,39 @@ var renames = map[string]struct {
 			}
 			return rig.Standalone(h)
 		},
-		config: "resource \"gpu_vm_assignment\" \"x\" {\n  for_each = { for n in range(1, 10) : format(\"%[1]s-%%02d\", n) => format(\"avd-%%02d\", n) }\n  vm = each.value\n  partition = {}\n  power = { allow_shutdown = true }\n}\n",
+		config: "resource \"gpu_vm_assignment\" \"x\" {\n  for_each = { for n in range(1, 10) : format(\"%[1]s-%%02d\", n) => " +
+			"format(\"avd-%%02d\", n) }\n  vm = each.value\n  partition = {}\n  power = { allow_shutdown = true }\n}\n",
 	},
 	"assignments of a config that is renamed too": {
 		fleet: func() gpu.Snapshot {
 			return rig.Standalone(rig.Node("hv01", rig.Desktop("avd-01", 1), rig.Desktop("avd-02", 2)))
 		},
-		config: "resource \"gpu_partition_config\" \"x\" {\n  for_each = toset([\"%[1]s\"])\n  name = \"vdi\"\n  hosts = [\"hv01\"]\n  gpu_p = { partition_count = 4 }\n  on_destroy = \"restore\"\n  max_disruption = \"vm_restart\"\n}\n" +
-			"resource \"gpu_vm_assignment\" \"x\" {\n  for_each = { %[1]s-1 = \"avd-01\", %[1]s-2 = \"avd-02\" }\n  vm = each.value\n  partition = { config = gpu_partition_config.x[\"%[1]s\"].id }\n  power = { allow_shutdown = true }\n}\n",
+		config: "resource \"gpu_partition_config\" \"x\" {\n  for_each = toset([\"%[1]s\"])\n  name = \"vdi\"\n  hosts = [\"hv01\"]\n  gpu_p = " +
+			"{ partition_count = 4 }\n  on_destroy = \"restore\"\n  max_disruption = \"vm_restart\"\n}\n" +
+			"resource \"gpu_vm_assignment\" \"x\" {\n  for_each = { %[1]s-1 = \"avd-01\", %[1]s-2 = \"avd-02\" }\n  vm = each.value\n  partition " +
+			"= { config = gpu_partition_config.x[\"%[1]s\"].id }\n  power = { allow_shutdown = true }\n}\n",
 	},
 	"pool": {
-		fleet:  func() gpu.Snapshot { return rig.Standalone(rig.Node("hv01")) },
-		config: "resource \"gpu_pool\" \"x\" {\n  for_each = toset([\"%[1]s\"])\n  name = \"render\"\n  members = { hv01 = [\"" + rig.GPU1 + "\"] }\n  on_destroy = \"mount_back\"\n}\n",
+		fleet: func() gpu.Snapshot { return rig.Standalone(rig.Node("hv01")) },
+		config: "resource \"gpu_pool\" \"x\" {\n  for_each = toset([\"%[1]s\"])\n  name = \"render\"\n  members = { hv01 = [\"" +
+			rig.GPU1 + "\"] }\n  on_destroy = \"mount_back\"\n}\n",
 	},
 	"MIG instances": {
-		fleet:  func() gpu.Snapshot { return rig.HGX(rig.H100, 2) },
-		config: "resource \"gpu_partition_config\" \"x\" {\n  for_each = toset([\"%[1]s\"])\n  name = \"ml\"\n  hosts = [\"hgx01\"]\n  mig = { " + rig.Halves + " }\n  max_disruption = \"gpu_reset\"\n  on_destroy = \"restore\"\n}\n",
+		fleet: func() gpu.Snapshot { return rig.HGX(rig.H100, 2) },
+		config: "resource \"gpu_partition_config\" \"x\" {\n  for_each = toset([\"%[1]s\"])\n  name = \"ml\"\n  hosts = [\"hgx01\"]\n  mig = { " +
+			rig.Halves + " }\n  max_disruption = \"gpu_reset\"\n  on_destroy = \"restore\"\n}\n",
 	},
 	"MPS with a client": {
-		fleet:  func() gpu.Snapshot { return rig.GPUHost(1) },
-		config: "resource \"gpu_partition_config\" \"x\" {\n  for_each = toset([\"%[1]s\"])\n  name = \"mps\"\n  hosts = [\"gpu01\"]\n  mps = { " + rig.HalfEach + " }\n  max_disruption = \"process_restart\"\n}\n",
-		runs:   func(r *rig.Rig) { r.Connects("gpu01", "mps", "python") },
+		fleet: func() gpu.Snapshot { return rig.GPUHost(1) },
+		config: "resource \"gpu_partition_config\" \"x\" {\n  for_each = toset([\"%[1]s\"])\n  name = \"mps\"\n  hosts = [\"gpu01\"]\n  mps = " +
+			"{ " + rig.HalfEach + " }\n  max_disruption = \"process_restart\"\n}\n",
+		runs: func(r *rig.Rig) { r.Connects("gpu01", "mps", "python") },
 	},
 	"shares": {
 		fleet: func() gpu.Snapshot { return rig.Inference(1) },
 		config: rig.SharedConfig("mps", rig.ByMPS, "gpu01") +
-			"resource \"gpu_share\" \"x\" {\n  for_each = { %[1]s-1 = \"a\", %[1]s-2 = \"b\" }\n  name = each.value\n  host = \"gpu01\"\n  config = gpu_partition_config.mps.id\n}\n",
+			"resource \"gpu_share\" \"x\" {\n  for_each = { %[1]s-1 = \"a\", %[1]s-2 = \"b\" }\n  name = each.value\n  host = \"gpu01\"\n  config " +
+			"= gpu_partition_config.mps.id\n}\n",
 	},
 }
 
@@ -121,8 +128,10 @@ func TestSwappedNamesAreHandedOver(t *testing.T) {
 			config := func(x, y string) string { // the labels of what is on hv01 and on hv02
 				text := r.Block()
 				for label, host := range map[string]string{x: "hv01", y: "hv02"} {
-					text += fmt.Sprintf("resource \"gpu_partition_config\" %[1]q {\n  name = %[2]q\n  hosts = [%[2]q]\n  selector = { gpu_ids = { %[2]s = [%[3]q] } }\n  gpu_p = { partition_count = 4 }\n  on_destroy = \"restore\"\n}\n", label, host, rig.GPU0)
-					text += fmt.Sprintf("resource \"gpu_pool\" %[1]q {\n  name = \"pool-%[2]s\"\n  members = { %[2]s = [%[3]q] }\n  on_destroy = \"mount_back\"\n}\n", label, host, rig.GPU1)
+					text += fmt.Sprintf("resource \"gpu_partition_config\" %[1]q {\n  name = %[2]q\n  hosts = [%[2]q]\n  selector = { gpu_ids = { %[2]s "+
+						"= [%[3]q] } }\n  gpu_p = { partition_count = 4 }\n  on_destroy = \"restore\"\n}\n", label, host, rig.GPU0)
+					text += fmt.Sprintf("resource \"gpu_pool\" %[1]q {\n  name = \"pool-%[2]s\"\n  members = { %[2]s = [%[3]q] }\n  on_destroy = "+
+						"\"mount_back\"\n}\n", label, host, rig.GPU1)
 				}
 				return text + rig.AssignmentOf("one", "avd-01", "partition = { config = gpu_partition_config."+x+".id }", rig.MayStop) +
 					rig.AssignmentOf("two", "avd-02", "pool = { id = gpu_pool."+y+".id }", rig.WholeGPU(1), rig.MayStop)
@@ -164,7 +173,9 @@ func TestAHandoverThatTerraformsOrderHides(t *testing.T) { rig.WithoutWaiting(hi
 func hiddenHandover(t *testing.T) {
 	r := rig.New(t, rig.Standalone(rig.Node("hv01", rig.Desktop("avd-01", 1))))
 	config := func(key string) string {
-		return r.Block() + fmt.Sprintf("resource \"gpu_vm_assignment\" \"x\" {\n  for_each = { %s = \"avd-01\" }\n  vm = each.value\n  partition = {}\n  power = { allow_shutdown = true }\n}\n", key)
+		return r.Block() +
+			fmt.Sprintf("resource \"gpu_vm_assignment\" \"x\" {\n  for_each = { %s = \"avd-01\" }\n  vm = each.value\n  partition = {}\n  power = "+
+				"{ allow_shutdown = true }\n}\n", key)
 	}
 	c := rig.NewCLI(t, config("old"))
 	c.Apply()
@@ -180,7 +191,8 @@ func hiddenHandover(t *testing.T) {
 		}
 		plan = c.Ok("plan", "-parallelism=1", "-out=plan.out")
 		if strings.Contains(plan, "may be stopped twice") {
-			rig.WantSaid(t, plan, "Warning: VM avd-01 may be stopped twice", "Terraform planned that before this resource", "moved { from = gpu_vm_assignment.OLD to = gpu_vm_assignment.NEW }")
+			rig.WantSaid(t, plan, "Warning: VM avd-01 may be stopped twice", "Terraform planned that before this resource",
+				"moved { from = gpu_vm_assignment.OLD to = gpu_vm_assignment.NEW }")
 		}
 	}
 	c.Ok("apply", "-parallelism=30", "plan.out")

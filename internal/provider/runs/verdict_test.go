@@ -147,7 +147,8 @@ func (v *verdicts) run(orders int) string {
 			return ""
 		}
 		if len(said) > 1 {
-			v.t.Errorf("seed %d: it depends on the order what a plan says\n--- before\n%s\n--- after\n%s\n--- refused\n%s\n--- allowed\n%s", v.seed, v.before, v.after, said[true], said[false])
+			v.t.Errorf("seed %d: it depends on the order what a plan says\n--- before\n%s\n--- after\n%s\n--- refused\n%s\n--- allowed\n%s",
+				v.seed, v.before, v.after, said[true], said[false])
 			return ""
 		}
 	}
@@ -194,7 +195,8 @@ func (v *verdicts) once(parallel int, seed uint64) (out string, refused bool, wr
 
 // clean tells whether an apply says of all that failed that nothing was touched.
 func clean(err error) bool {
-	return !strings.Contains(err.Error(), "rolled back") && !strings.Contains(err.Error(), "still stands") && !strings.Contains(err.Error(), "half done")
+	return !strings.Contains(err.Error(), "rolled back") && !strings.Contains(err.Error(), "still stands") &&
+		!strings.Contains(err.Error(), "half done")
 }
 
 // shuffle is safe for use by several operations.
@@ -535,7 +537,8 @@ func randomPassthrough(r *rand.Rand) (fleet gpu.Snapshot, before, after string) 
 			case what == "pool" && pool:
 				b.WriteString(rig.AssignmentOf(v.name, v.name, "pool = { id = gpu_pool.render.id }", rig.WholeGPU(1)))
 			case what == "device":
-				b.WriteString(rig.AssignmentOf(v.name, v.name, fmt.Sprintf("device = { host = %q, gpu_ids = [%q] }", v.host, device(v.name)), rig.WholeGPU(1)))
+				b.WriteString(rig.AssignmentOf(v.name, v.name, fmt.Sprintf("device = { host = %q, gpu_ids = [%q] }", v.host, device(v.name)),
+					rig.WholeGPU(1)))
 			}
 		}
 		return b.String()

@@ -7,7 +7,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/optional"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
 )
 
 // DismountType is the type of Dismount.
@@ -15,8 +15,9 @@ var DismountType = map[string]attr.Type{"force": types.BoolType}
 
 // Dismount is how GPUs are dismounted from their host.
 func Dismount(where string) schema.SingleNestedAttribute {
-	return optional.Object("How GPUs are dismounted from the host."+where, optional.Attributes{
-		"force": optional.Flag("Dismounts without the platform's checks (ACS, device mitigations). NVIDIA GPUs without their mitigation driver need it. Default `false`."),
+	return tfschema.OptionalObject("How GPUs are dismounted from the host."+where, tfschema.Attributes{
+		"force": tfschema.OptionalFlag("Dismounts without the platform's checks (ACS, device mitigations). " +
+			"NVIDIA GPUs without their mitigation driver need it. Default `false`."),
 	})
 }
 

@@ -20,13 +20,16 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/optional"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // HostValidators refuse an empty set of hosts and names that are empty or null.
 func HostValidators() []validator.Set {
-	return []validator.Set{setvalidator.SizeAtLeast(1), setvalidator.NoNullValues(), setvalidator.ValueStringsAre(stringvalidator.LengthAtLeast(1))}
+	return []validator.Set{
+		setvalidator.SizeAtLeast(1), setvalidator.NoNullValues(),
+		setvalidator.ValueStringsAre(stringvalidator.LengthAtLeast(1)),
+	}
 }
 
 // GPUIDValidator refuses GPU ids that are empty or null in a map of host → set of ids.
@@ -35,20 +38,20 @@ func GPUIDValidator() validator.Map {
 }
 
 // SelectorType is the type of the selector attribute.
-var SelectorType = object.Types(SelectorAttributes())
+var SelectorType = tfschema.TypesOf(SelectorAttributes())
 
 // What the parts of the selector are, for registry pages.
 const (
 	ModelsText = "GPU models to take, such as `\"NVIDIA A2\"` or `\"A2\"`."
-	GPUIDsText = "GPUs to take, by host: on a host that is named here exactly these GPUs are taken, on others the map does not narrow anything. " +
-		"A GPU's id is its PCI location path on Hyper-V and its UUID on Linux; data source `gpu_inventory` lists them."
+	GPUIDsText = "GPUs to take, by host: on a host that is named here exactly these GPUs are taken, on others the map " +
+		"does not narrow anything. A GPU's id is its PCI location path on Hyper-V and its UUID on Linux; data source `gpu_inventory` lists them."
 )
 
 // SelectorAttributes are the attributes inside selector, for a resource.
 func SelectorAttributes() map[string]schema.Attribute {
 	return map[string]schema.Attribute{
-		"models":  optional.SetOf(types.StringType, ModelsText, HostValidators()...),
-		"gpu_ids": optional.MapOf(types.SetType{ElemType: types.StringType}, GPUIDsText, mapvalidator.SizeAtLeast(1), GPUIDValidator()),
+		"models":  tfschema.OptionalSetOf(types.StringType, ModelsText, HostValidators()...),
+		"gpu_ids": tfschema.OptionalMapOf(types.SetType{ElemType: types.StringType}, GPUIDsText, mapvalidator.SizeAtLeast(1), GPUIDValidator()),
 	}
 }
 
@@ -59,7 +62,9 @@ type selectorModel struct {
 
 // Decode reads the scope of a configuration. known is false while any part of it is
 // unknown.
-func Decode(ctx context.Context, hosts types.Set, cluster types.String, selector types.Object, diags *diag.Diagnostics) (s gpu.Scope, known bool) {
+func Decode(
+	ctx context.Context, hosts types.Set, cluster types.String, selector types.Object, diags *diag.Diagnostics,
+) (s gpu.Scope, known bool) {
 	if !object.Known(hosts, cluster, selector) {
 		return gpu.Scope{}, false
 	}
@@ -89,7 +94,7 @@ func GPUIDs(ctx context.Context, m types.Map, diags *diag.Diagnostics) map[strin
 
 // Encode is Decode's inverse, for import.
 func Encode(ctx context.Context, s gpu.Scope, diags *diag.Diagnostics) (hosts types.Set, cluster types.String, selector types.Object) {
-	hosts, cluster, selector = types.SetNull(types.StringType), object.Text(s.Cluster), types.ObjectNull(SelectorType)
+	hosts, cluster, selector = types.SetNull(types.StringType), object.NullIfEmpty(s.Cluster), types.ObjectNull(SelectorType)
 	if len(s.Hosts) > 0 {
 		hosts = object.SetOf(ctx, types.StringType, s.Hosts, diags)
 	}

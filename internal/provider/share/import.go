@@ -42,16 +42,19 @@ func (r *Resource) readImported(ctx context.Context, m *model, claim *gpu.Claim,
 	host, name := m.Host.ValueString(), m.Name.ValueString()
 	switch {
 	case claim == nil || claim.Want.Share == nil:
-		diags.AddError("Share does not exist", fmt.Sprintf("Found: %s has no record of a share %q.\nFix: Declare it without importing it.", host, name))
+		diags.AddError("Share does not exist", fmt.Sprintf("Found: %s has no record of a share %q.\nFix: Declare it without importing it.", host,
+			name))
 		return false
 	case claim.Owner != r.Fleet.Owner():
 		diags.AddError("Share belongs to another owner", fmt.Sprintf(
-			"Found: Share %q on %s is claimed by owner %q, and this provider's owner is %q.\nFix: Destroy it where it is declared, or use the same owner.",
+			"Found: Share %q on %s is claimed by owner %q, and this provider's owner is %q.\n"+
+				"Fix: Destroy it where it is declared, or use the same owner.",
 			name, host, claim.Owner, r.Fleet.Owner()))
 		return false
 	}
 	s := claim.Want.Share
-	m.Name, m.Pool, m.Config, m.Profile, m.Label = types.StringValue(s.Name), object.Text(s.Pool), object.Text(s.Config), object.Text(s.Profile), object.Text(s.Label)
+	m.Name, m.Pool, m.Config, m.Profile, m.Label = types.StringValue(s.Name), object.NullIfEmpty(s.Pool), object.NullIfEmpty(s.Config),
+		object.NullIfEmpty(s.Profile), object.NullIfEmpty(s.Label)
 	if len(s.GPUIDs) > 0 {
 		m.GPUIDs = object.SetOf(ctx, types.StringType, s.GPUIDs, diags)
 	}
@@ -64,7 +67,7 @@ func (r *Resource) readImported(ctx context.Context, m *model, claim *gpu.Claim,
 	if p := s.ClientPriority; p != nil && *p >= 0 && *p < len(priorities) {
 		m.Priority = types.StringValue(priorities[*p])
 	}
-	m.Most = object.Text(s.MaxDisruption)
+	m.Most = object.NullIfEmpty(s.MaxDisruption)
 	m.importMemory(ctx, s, diags)
 	return !diags.HasError()
 }

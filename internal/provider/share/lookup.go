@@ -18,7 +18,8 @@ import (
 func (r *Resource) look(ctx context.Context, want gpu.Share, diags *diag.Diagnostics) (v fleet.View, ok bool) {
 	if want.Host != "" && !r.Fleet.Has(want.Host) {
 		diags.AddAttributeError(path.Root("host"), "Unknown host", fmt.Sprintf(
-			"%s\n\nFound: %q is not a host of the provider, which knows %s.\nFix: Correct the name, or add the host to the provider's configuration.",
+			"%s\n\nFound: %q is not a host of the provider, which knows %s.\nFix: Correct the name, or add the host to the "+
+				"provider's configuration.",
 			label(want), want.Host, words.Join(r.Fleet.HostNames())))
 		return fleet.View{}, false
 	}

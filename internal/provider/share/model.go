@@ -85,8 +85,9 @@ func (m *model) declared(ctx context.Context, diags *diag.Diagnostics) gpu.Share
 // limits are what of a share does not tell where it is.
 func (m *model) limits(diags *diag.Diagnostics) gpu.Share {
 	s := gpu.Share{
-		Name: m.Name.ValueString(), Pool: m.Pool.ValueString(), Config: m.Config.ValueString(), Profile: layout.ProfileName(m.Profile.ValueString()),
-		Label: m.Label.ValueString(), ActiveThreadPercentage: m.Threads.ValueFloat64(), MaxDisruption: gpu.Disruption(m.Most.ValueString()),
+		Name: m.Name.ValueString(), Pool: m.Pool.ValueString(), Config: m.Config.ValueString(),
+		Profile: layout.ProfileName(m.Profile.ValueString()),
+		Label:   m.Label.ValueString(), ActiveThreadPercentage: m.Threads.ValueFloat64(), MaxDisruption: gpu.Disruption(m.Most.ValueString()),
 	}
 	if mem := object.Decode[memoryModel](m.Memory, diags); mem != nil {
 		request, limit := gpu.FromMiB(mem.RequestMiB.ValueInt64()), gpu.FromMiB(mem.LimitMiB.ValueInt64())

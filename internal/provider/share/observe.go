@@ -11,8 +11,8 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 )
 
 // observe writes what the host has into the computed attributes. s is the share as it is
@@ -45,7 +45,7 @@ func (m *model) observe(ctx context.Context, host string, h *gpu.Host, s gpu.Sha
 	for i := range differs {
 		differs[i].Object = "host " + host + ", share " + s.Name
 	}
-	m.Drift = drift.Encode(ctx, differs, diags)
+	m.Drift = report.EncodeDrift(ctx, differs, diags)
 }
 
 // unknown tells whether the host could not read what a share is.

@@ -11,77 +11,76 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/layout"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/lifecycle"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
-// plan decides whether the host has to be touched, and proves that there is room for the share on
-// the hosts and beside the rest of this run.
-func (r *Resource) plan(ctx context.Context, p *lifecycle.Planning[model]) bool {
-	plan, state, prior, resp := p.Plan, p.State, p.Prior.Share, p.Resp
-	config := object.Get[model](ctx, p.Req.Config, &resp.Diagnostics)
-	if resp.Diagnostics.HasError() {
+// declare decides whether another share is wanted. One that stays is where it was.
+func (r *Resource) declare(ctx context.Context, p *planning) bool {
+	config, diags := p.Config(ctx), &p.Resp.Diagnostics
+	if config == nil {
 		return false
 	}
-	want, known := gpu.Share{}, p.Known && object.Known(config.Host, config.GPUIDs, config.Count, config.Profile, config.Most)
-	if known {
-		want = config.declared(ctx, &resp.Diagnostics)
+	want := gpu.Share{}
+	p.Known = p.Known && object.Known(config.Host, config.GPUIDs, config.Count, config.Profile, config.Most)
+	if p.Known {
+		want = config.declared(ctx, diags)
 	}
-	if state != nil {
-		resp.RequiresReplace = config.replaces(ctx, state, &resp.Diagnostics)
+	if p.State != nil {
+		p.Resp.RequiresReplace = config.replaces(ctx, p.State, diags)
 		if r.configReplaced(want.Config) {
-			resp.RequiresReplace.Append(path.Root("mode"))
+			p.Resp.RequiresReplace.Append(path.Root("mode"))
+		}
+		if !replaced(p) {
+			stay(&want, *p.Prior.Share)
 		}
 	}
-	stays := state != nil && len(resp.RequiresReplace) == 0
-	if stays {
-		stay(&want, *prior)
-	}
-	unchanged := stays && known && len(p.Differs) == 0 && r.AsksTheSame(config.inFull(ctx, &resp.Diagnostics), state.inFull(ctx, &resp.Diagnostics), p.Req.Config)
-	plan.foresee(config, state, stays, unchanged, len(p.Differs) > 0)
-	p.Show(ctx)
-	if resp.Diagnostics.HasError() {
-		return false
-	}
-	if !known || r.Fleet.Unknown() {
-		r.Fleet.Ledger.Forget(p.Inst) // its checks wait until apply
-		return false
-	}
+	p.Want = gpu.Want{Share: &want}
+	return !diags.HasError()
+}
 
-	ch := change.Change{Subject: label(want), Token: instance.Token(ctx, p.Req.Private), Prior: p.Prior, Want: gpu.Want{Share: &want}, Unchanged: unchanged, Replaces: state != nil && !stays}
-	view := r.Fleet.Seen() // a plan that changes nothing asks nobody
-	if !unchanged {
-		v, ok := r.look(ctx, want, &resp.Diagnostics)
-		held := ""
-		if prior != nil {
-			held = prior.Host
-		}
-		if !report.Unreachable(&resp.Diagnostics, r.Fleet, ch.Subject, v, held) || !ok {
-			r.Fleet.Ledger.Forget(p.Inst)
-			return false
-		}
-		on := r.placedOn(ctx, want)
-		if !slices.ContainsFunc(on, func(host string) bool { return !r.Fleet.GoesWithout(v.Errors[host]) }) && len(on) > 0 {
-			resp.Diagnostics.AddError("A share cannot change while its host does not answer", fmt.Sprintf(
-				"%s\n\nHost: %s\nFound: %v.\nFix: Bring the host back, or leave the share as it is until then.", ch.Subject, strings.Join(on, ", "), words.Capital(v.Errors[on[0]].Error())))
-			r.Fleet.Ledger.Forget(p.Inst)
-			return false
-		}
-		view = v
-		if host, ok := r.Fleet.ShareTakenOver(v, want); ok && want.Host == "" {
-			want.Host = host
-		}
+// replaced reports whether another share comes in the place of one.
+func replaced(p *planning) bool { return p.State != nil && len(p.Resp.RequiresReplace) > 0 }
+
+func (r *Resource) stays(ctx context.Context, p *planning) bool {
+	diags := &p.Resp.Diagnostics
+	return !replaced(p) && r.AsksTheSame(p.Config(ctx).inFull(ctx, diags), p.State.inFull(ctx, diags), p.Req.Config)
+}
+
+func (r *Resource) compute(ctx context.Context, p *planning) {
+	p.Plan.foresee(p.Config(ctx), p.State, p.State != nil && !replaced(p), p.Unchanged, len(p.Differs) > 0)
+}
+
+// choose looks for the hosts that the share is on, or can go to.
+func (r *Resource) choose(ctx context.Context, p *planning, planned *change.Change) (fleet.View, bool) {
+	want, diags, held := p.Want.Share, &p.Resp.Diagnostics, ""
+	if prior := p.Prior.Share; prior != nil {
+		held = prior.Host
 	}
-	if state != nil && !stays {
+	planned.Replaces = replaced(p)
+	view, ok := r.look(ctx, *want, diags)
+	if !report.Unreachable(diags, r.Fleet, planned.Subject, view, held) || !ok {
+		return view, false
+	}
+	hosts := r.placedOn(ctx, *want)
+	answers := func(host string) bool { return !r.Fleet.GoesWithout(view.Errors[host]) }
+	if len(hosts) > 0 && !slices.ContainsFunc(hosts, answers) {
+		diags.AddError("A share cannot change while its host does not answer", fmt.Sprintf(
+			"%s\n\nHost: %s\nFound: %v.\nFix: Bring the host back, or leave the share as it is until then.",
+			planned.Subject, strings.Join(hosts, ", "), words.Capital(view.Errors[hosts[0]].Error())))
+		return view, false
+	}
+	if host, ok := r.Fleet.ShareTakenOver(view, *want); ok && want.Host == "" {
+		want.Host = host
+	}
+	if replaced(p) {
 		r.PlanDestroy(ctx, p, p.Prior)
 	}
-	return r.Record(ctx, p, view, ch)
+	return view, true
 }
 
 // placedOn are the hosts that a share is on, or can go to.
@@ -140,7 +139,8 @@ func (m *model) replaces(ctx context.Context, state *model, diags *diag.Diagnost
 	changed("name", !m.Name.Equal(state.Name))
 	changed("pool", !m.Pool.Equal(state.Pool))
 	changed("config", !m.Config.Equal(state.Config))
-	changed("mig_profile", m.Profile.IsUnknown() || layout.ProfileName(m.Profile.ValueString()) != layout.ProfileName(state.Profile.ValueString()))
+	changed("mig_profile", m.Profile.IsUnknown() ||
+		layout.ProfileName(m.Profile.ValueString()) != layout.ProfileName(state.Profile.ValueString()))
 	changed("host", !m.Host.IsNull() && !m.Host.Equal(state.Host))
 	switch {
 	case !object.Known(m.GPUIDs):
@@ -161,7 +161,7 @@ func (m *model) foresee(config, state *model, stays, unchanged, drifted bool) {
 	m.Host, m.GPUIDs = types.StringUnknown(), types.SetUnknown(types.StringType)
 	m.Devices, m.Mode, m.Isolation = types.ListUnknown(deviceType), types.StringUnknown(), types.StringUnknown()
 	m.Environment, m.Enforcement = types.MapUnknown(types.StringType), types.StringUnknown()
-	m.Fraction, m.Drift = types.Float64Unknown(), object.None(drift.Type)
+	m.Fraction, m.Drift = types.Float64Unknown(), report.NoDrift()
 	if stays {
 		m.Host, m.GPUIDs = state.Host, state.GPUIDs
 		if !drifted {

@@ -44,17 +44,25 @@ func of(f *fleet.Fleet) *Resource {
 	r := &Resource{}
 	r.Fleet, r.Of = f, lifecycle.Parts[model]{
 		Type: ResourceType, Creating: "create the share", Changing: "change the share", Destroying: "destroy the share", Differs: "Share differs",
-		Limit: perHost, Timeouts: func(m *model) timeouts.Value { return m.Timeouts }, Drift: func(m *model) *types.List { return &m.Drift },
-		Label: func(w gpu.Want) string { return label(*w.Share) }, At: path.Empty(), Identify: identify,
-		Policy: append([]string{"max_disruption", "timeouts"}, placed...),
-		Prior:  prior, Plan: r.plan, Touches: func(c *lifecycle.Call[model]) bool { return c.Plan.Environment.IsUnknown() }, Apply: r.apply, Read: r.read,
-		Around: func(ctx context.Context, _ *lifecycle.Planning[model], prior gpu.Want) fleet.View {
-			return r.Fleet.Look(ctx, []string{prior.Share.Host})
+		Limit: perHost, DisturbsAt: path.Empty(), Policy: append([]string{"max_disruption", "timeouts"}, placed...),
+		Timeouts: func(m *model) timeouts.Value { return m.Timeouts },
+		Drift:    func(m *model) *types.List { return &m.Drift },
+		Label:    func(w gpu.Want) string { return label(*w.Share) },
+		Prior:    prior, Identify: identify,
+		Planner: lifecycle.Planner[model]{
+			Declare: r.declare, Stays: r.stays, Compute: r.compute, Choose: r.choose,
+			Around: func(ctx context.Context, _ *planning, prior gpu.Want) fleet.View {
+				return r.Fleet.Look(ctx, []string{prior.Share.Host})
+			},
 		},
+		Touches: func(c *lifecycle.Call[model]) bool { return c.Plan.Environment.IsUnknown() },
+		Apply:   r.apply, Read: r.read,
 		Destroy: func(ctx context.Context, c *lifecycle.Call[model]) { r.Carry(ctx, c) },
 	}
 	return r
 }
+
+type planning = lifecycle.Planning[model]
 
 func identify(ctx context.Context, known, next *tfsdk.ResourceIdentity, m *model) diag.Diagnostics {
 	return lifecycle.Identify(ctx, known, next, identityModel{Host: m.Host, Name: m.Name})
@@ -116,12 +124,15 @@ func warnOfLacks(diags *diag.Diagnostics, host string, h *gpu.Host, s gpu.Share)
 	}
 	if who := placement.PastLimit(h, &s); len(who) > 0 {
 		diags.AddWarning("Processes exceed the share's limit", fmt.Sprintf(
-			"%s\n\nHost: %s\nFound: The memory limit of the share does not apply to %s: the driver gives them a higher limit, or none.\nFix: Restart them in a container.", label(s), host, strings.Join(who, ", ")))
+			"%s\n\nHost: %s\nFound: The memory limit of the share does not apply to %s: the driver gives them a higher limit, or none.\n"+
+				"Fix: Restart them in a container.", label(s), host, strings.Join(who, ", ")))
 	}
 }
 
 // read completes an import, and writes what the host has.
-func (r *Resource) read(ctx context.Context, state *model, _ resource.ReadRequest, resp *resource.ReadResponse) (*gpu.Claim, map[string]*gpu.Claim, bool) {
+func (r *Resource) read(
+	ctx context.Context, state *model, _ resource.ReadRequest, resp *resource.ReadResponse,
+) (*gpu.Claim, map[string]*gpu.Claim, bool) {
 	host, name := state.Host.ValueString(), state.Name.ValueString()
 	view := r.Fleet.Look(ctx, []string{host})
 	if !report.Unreachable(&resp.Diagnostics, r.Fleet, label(*prior(ctx, state, &resp.Diagnostics).Share), view, host) || !view.Recorded() {

@@ -16,12 +16,10 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/computed"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/duration"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/layout"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/optional"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
 )
 
 // IdentitySchema implements resource.ResourceWithIdentity.
@@ -36,12 +34,13 @@ func (r *Resource) IdentitySchema(_ context.Context, _ resource.IdentitySchemaRe
 func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resource.SchemaResponse) {
 	resp.Schema = schema.Schema{
 		MarkdownDescription: "A named fraction of one or several NVIDIA GPUs of a Linux host, for containers. It is handed over by the " +
-			"[Container Device Interface](https://github.com/cncf-tags/container-device-interface) (CDI): `docker run --device`, `podman run --device`, containerd " +
-			"and Kubernetes take the name in `cdi_device`.\n\n" +
-			"What a share is follows from the layout of its GPUs: a part of a GPU with MPS, turns on a GPU with time-slicing, a MIG instance, or a whole GPU. " +
-			"`isolation` and `enforcement` say what keeps shares apart and what holds each to its part. MPS and time-slicing are no security boundary.\n\n" +
-			"A share is placed when it is created and is never moved afterwards. Limits change in place, for containers that are started from then on. " +
-			"A share that processes run in is not destroyed.",
+			"[Container Device Interface](https://github.com/cncf-tags/container-device-interface) (CDI): `docker run --device`, `podman " +
+			"run --device`, containerd and Kubernetes take the name in `cdi_device`.\n\n" +
+			"What a share is follows from the layout of its GPUs: a part of a GPU with MPS, turns on a GPU with time-slicing, a MIG " +
+			"instance, or a whole GPU. `isolation` and `enforcement` say what keeps shares apart and what holds each to its part. " +
+			"MPS and time-slicing are no security boundary.\n\n" +
+			"A share is placed when it is created and is never moved afterwards. Limits change in place, for containers that " +
+			"are started from then on. A share that processes run in is not destroyed.",
 		Attributes: attributes(ctx),
 	}
 }
@@ -54,56 +53,74 @@ const (
 func attributes(ctx context.Context) map[string]schema.Attribute {
 	return map[string]schema.Attribute{
 		"name": schema.StringAttribute{
-			MarkdownDescription: "The share's name, once per host, as CDI takes it: up to 128 letters, digits, `_`, `-`, `.` and `:`, a letter or a digit at both ends." + replaceText,
-			Required:            true, Validators: notEmpty(),
+			MarkdownDescription: "The share's name, once per host, as CDI takes it: up to 128 letters, digits, `_`, `-`, `.` and `:`, a letter " +
+				"or a digit at both ends." + replaceText,
+			Required: true, Validators: notEmpty(),
 		},
 		"host": schema.StringAttribute{
-			MarkdownDescription: "The host, as the provider names it. One of `host` and `pool` is required at least; with `pool` alone it is the host that was chosen." + replaceText,
-			Optional:            true, Computed: true, Validators: notEmpty(),
+			MarkdownDescription: "The host, as the provider names it. One of `host` and `pool` is required at least; with `pool` alone it is " +
+				"the host that was chosen." + replaceText,
+			Optional: true, Computed: true, Validators: notEmpty(),
 		},
-		"pool": optional.Text("The `id` of a `gpu_pool`: the share is placed on the fullest of its hosts that has room, within the pool's quotas."+replaceText, notEmpty()...),
-		"config": optional.Text("The `id` of a `gpu_partition_config`: the share is placed on GPUs of this config only. Refer to the resource, so that the two are created and "+
+		"pool": tfschema.OptionalText("The `id` of a `gpu_pool`: the share is placed on the fullest of its hosts that has room, "+
+			"within the pool's quotas."+replaceText, notEmpty()...),
+		"config": tfschema.OptionalText("The `id` of a `gpu_partition_config`: the share is placed on GPUs of this config only. "+
+			"Refer to the resource, so that the two are created and "+
 			"destroyed in the right order, and the plan can prove that there is room."+replaceText, notEmpty()...),
 		"gpu_ids": schema.SetAttribute{
-			MarkdownDescription: "The GPUs that the share uses. Set it together with `host` to choose them; otherwise they are chosen when the share is created." + replaceText,
-			ElementType:         types.StringType, Optional: true, Computed: true,
+			MarkdownDescription: "The GPUs that the share uses. Set it together with `host` to choose them; otherwise they are chosen " +
+				"when the share is created." + replaceText,
+			ElementType: types.StringType, Optional: true, Computed: true,
 			Validators: append(scope.HostValidators(), setvalidator.AlsoRequires(path.MatchRoot("host"))),
 		},
-		"gpu_count":   optional.Number("Number of GPUs or MIG instances, on one host, that the share spans. Default `1`, or as many as `gpu_ids` names."+replaceText, int64validator.AtLeast(1)),
-		"mig_profile": optional.Text("The profile of its MIG instances, such as `\"1g.10gb\"`. Default: any."+replaceText, notEmpty()...),
-		"owner_label": optional.Text("Whose quota of the pool the share counts against: a key of the pool's `quotas`.", append(notEmpty(), stringvalidator.AlsoRequires(path.MatchRoot("pool")))...),
-		"memory": optional.Object("Memory on each device: in MiB, or as a part of what the device has, which is worked out when the share is placed. "+
-			"Of request and limit, one that is not set is the same as the other.", optional.Attributes{
-			"request_mib": optional.Number("What is kept free for the share, in MiB.", append(layout.MemoryValidators(),
+		"gpu_count": tfschema.OptionalNumber("Number of GPUs or MIG instances, on one host, that the share spans. "+
+			"Default `1`, or as many as `gpu_ids` names."+replaceText, int64validator.AtLeast(1)),
+		"mig_profile": tfschema.OptionalText("The profile of its MIG instances, such as `\"1g.10gb\"`. Default: any."+replaceText, notEmpty()...),
+		"owner_label": tfschema.OptionalText("Whose quota of the pool the share counts against: a key of the pool's `quotas`.",
+			append(notEmpty(), stringvalidator.AlsoRequires(path.MatchRoot("pool")))...),
+		"memory": tfschema.OptionalObject("Memory on each device: in MiB, or as a part of what the device has, which is worked out "+
+			"when the share is placed. "+
+			"Of request and limit, one that is not set is the same as the other.", tfschema.Attributes{
+			"request_mib": tfschema.OptionalNumber("What is kept free for the share, in MiB.", append(layout.MemoryValidators(),
 				int64validator.AtLeastOneOf(memory("request_mib"), memory("limit_mib"), memory("fraction"), memory("limit_fraction")),
 				int64validator.ConflictsWith(memory("fraction"), memory("limit_fraction")))...),
-			"limit_mib": optional.Number("The most that the share may use, in MiB. What holds it to that is in `enforcement`.",
+			"limit_mib": tfschema.OptionalNumber("The most that the share may use, in MiB. What holds it to that is in `enforcement`.",
 				append(layout.MemoryValidators(), int64validator.ConflictsWith(memory("fraction"), memory("limit_fraction")))...),
-			"fraction": optional.Decimal("What is kept free for the share, as a part of the device's memory: `0.5` is half of it, whatever the model.", layout.FractionValidators()...),
-			"limit_fraction": optional.Decimal("The most that the share may use, as a part of the device's memory. A share of devices of different sizes is held to the smallest part.",
+			"fraction": tfschema.OptionalDecimal("What is kept free for the share, as a part of the device's memory: `0.5` is half of "+
+				"it, whatever the model.", layout.FractionValidators()...),
+			"limit_fraction": tfschema.OptionalDecimal("The most that the share may use, as a part of the device's memory. "+
+				"A share of devices of different sizes is held to the smallest part.",
 				layout.FractionValidators()...),
 		}),
-		"active_thread_percentage": optional.Decimal("Percentage of a device's multiprocessors that each process of the share may use. Only with MPS (on a GPU or a MIG instance).",
+		"active_thread_percentage": tfschema.OptionalDecimal("Percentage of a device's multiprocessors that each process of the share may use. "+
+			"Only with MPS (on a GPU or a MIG instance).",
 			layout.PercentageValidators()...),
-		"client_priority": optional.Text("Priority of the share's processes among those of the same MPS daemon: `normal` or `below_normal`. Only with MPS (on a GPU or a MIG instance).",
+		"client_priority": tfschema.OptionalText("Priority of the share's processes among those of the same MPS daemon: "+
+			"`normal` or `below_normal`. Only with MPS (on a GPU or a MIG instance).",
 			stringvalidator.OneOf(priorities...)),
-		"max_disruption": optional.Text("The most that destroying the share may do to what runs in it: `none` (the default) or `process_restart`, which lets its MPS clients be terminated through "+
+		"max_disruption": tfschema.OptionalText("The most that destroying the share may do to what runs in it: `none` (the default) or "+
+			"`process_restart`, which lets its MPS clients be terminated through "+
 			"their daemon. Other processes are never ended: they keep the share from being destroyed. The value of the last apply counts.",
 			stringvalidator.OneOf(string(gpu.DisruptNone), string(gpu.DisruptProcessRestart))),
-		"timeouts": duration.Timeouts(ctx, timeoutText),
-		"devices": computed.List("The devices that the share uses, in the order in which processes count them.", computed.Attributes{
-			"gpu_id":      computed.Text("The GPU."),
-			"mig_profile": computed.Text("The profile of a MIG instance; null for a whole GPU."),
-			"mig_start":   computed.Number("The first memory slice of a MIG instance; null for a whole GPU."),
-			"uuid":        computed.Text("The UUID of the GPU or MIG device. That of a MIG device is new each time that the instance is created, as after a reboot."),
+		"timeouts": tfschema.Timeouts(ctx, timeoutText),
+		"devices": tfschema.ComputedList("The devices that the share uses, in the order in which processes count them.", tfschema.Attributes{
+			"gpu_id":      tfschema.ComputedText("The GPU."),
+			"mig_profile": tfschema.ComputedText("The profile of a MIG instance; null for a whole GPU."),
+			"mig_start":   tfschema.ComputedNumber("The first memory slice of a MIG instance; null for a whole GPU."),
+			"uuid": tfschema.ComputedText("The UUID of the GPU or MIG device. That of a MIG device is new each time that the instance is " +
+				"created, as after a reboot."),
 		}),
-		"mode":        computed.Text("How the devices are shared: `whole_gpu`, `mig`, `mps` or `time_slicing`."),
-		"cdi_device":  computed.Text("What a container asks for, as in `docker run --device`: `gpufleet.com/share=NAME`. Known at the first plan."),
-		"environment": computed.MapOf(types.StringType, "The environment of a process of the host that is to be in the share without a container. Containers get it through CDI."),
-		"isolation":   computed.Text("What keeps the share apart from others on the same device: `hardware`, `memory` (address spaces of its own, but a fault of one process can end the others), or `none`."),
-		"enforcement": computed.Text("What holds the share to its part: `hardware`, `per_container`, `per_process` (two processes may take it twice), `advisory` (a program may lift it), or `none`."),
-		"fraction":    computed.Decimal("The part of a GPU that the share counts for, summed over its devices."),
-		"drift":       drift.Attribute("Where the host differs"),
+		"mode": tfschema.ComputedText("How the devices are shared: `whole_gpu`, `mig`, `mps` or `time_slicing`."),
+		"cdi_device": tfschema.ComputedText("What a container asks for, as in `docker run --device`: `gpufleet.com/share=NAME`. " +
+			"Known at the first plan."),
+		"environment": tfschema.ComputedMapOf(types.StringType, "The environment of a process of the host that is to be in the share without a "+
+			"container. Containers get it through CDI."),
+		"isolation": tfschema.ComputedText("What keeps the share apart from others on the same device: `hardware`, `memory` (address spaces " +
+			"of its own, but a fault of one process can end the others), or `none`."),
+		"enforcement": tfschema.ComputedText("What holds the share to its part: `hardware`, `per_container`, `per_process` (two processes may " +
+			"take it twice), `advisory` (a program may lift it), or `none`."),
+		"fraction": tfschema.ComputedDecimal("The part of a GPU that the share counts for, summed over its devices."),
+		"drift":    report.DriftAttribute("Where the host differs"),
 	}
 }
 

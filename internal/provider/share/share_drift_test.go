@@ -25,7 +25,8 @@ func TestShareThatIsNotHandedOverAnyMoreIsMended(t *testing.T) {
 	before := r.Share("gpu01", "a").Want.Share
 	handed := slices.Clone(r.Host("gpu01").Shares)
 	r.EditHost("gpu01", func(h *gpu.Host) { h.Shares = nil })
-	rig.WantSaid(t, c.Ok("plan"), "share a is not handed to containers any more", "`gpu-agent reconcile`", "This apply puts it right", "0 to add, 1 to change, 0 to destroy")
+	rig.WantSaid(t, c.Ok("plan"), "share a is not handed to containers any more", "`gpu-agent reconcile`",
+		"This apply puts it right", "0 to add, 1 to change, 0 to destroy")
 	c.Apply()
 	if diff := cmp.Diff(handed, r.Host("gpu01").Shares); diff != "" {
 		t.Errorf("the share is handed over otherwise (-before +after):\n%s", diff)
@@ -138,7 +139,9 @@ func TestShareThatIsGoneIsMadeAgain(t *testing.T) {
 		resource.TestStep{ // a host that does not answer has lost nothing
 			PreConfig: func() { r.Silent(true, "gpu01") }, RefreshState: true, ExpectError: rig.Says("Host does not answer", "gpu01"),
 		},
-		resource.TestStep{PreConfig: func() { r.Silent(false, "gpu01") }, Config: hcl, ConfigPlanChecks: rig.Planned(shareA, plancheck.ResourceActionNoop)},
+		resource.TestStep{
+			PreConfig: func() { r.Silent(false, "gpu01") }, Config: hcl, ConfigPlanChecks: rig.Planned(shareA, plancheck.ResourceActionNoop),
+		},
 	)
 	r.WantShares("gpu01")
 }
@@ -222,7 +225,8 @@ func TestSharesAreRetriedAfterAFailure(t *testing.T) {
 	hcl := r.Block() + rig.MPSOn01 + rig.ShareOf("a", rig.OnGPU01, rig.OfMPS, rig.Half)
 	c := rig.NewCLI(t, hcl)
 	r.Must(r.Fleet.InjectFault(t.Context(), "gpu01", full))
-	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "Could not create the share", "Host: gpu01", "no space left on device", "Remove the cause and apply again")
+	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "Could not create the share", "Host: gpu01",
+		"no space left on device", "Remove the cause and apply again")
 	r.WantClaims([]string{"gpu01"}, "partition_config mps")
 	r.WantShares("gpu01")
 	r.WantSettled()

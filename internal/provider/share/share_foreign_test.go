@@ -14,7 +14,8 @@ import (
 func TestSpecificationOfSomebodyElse(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(1))
-	config := r.Block() + rig.MPSOn01 + rig.ShareOf("s", rig.OnGPU01, rig.OfMPS, rig.Half) + "\noutput \"drift\" {\n  value = gpu_share.s.drift\n}\n"
+	config := r.Block() + rig.MPSOn01 + rig.ShareOf("s", rig.OnGPU01, rig.OfMPS, rig.Half) +
+		"\noutput \"drift\" {\n  value = gpu_share.s.drift\n}\n"
 	c := rig.NewCLI(t, r.Block()+rig.MPSOn01)
 	c.Apply()
 	r.Must(r.Fleet.WriteForeignSpec(t.Context(), "gpu01", "s"))
@@ -36,7 +37,8 @@ func TestSpecificationOfSomebodyElse(t *testing.T) {
 	var out struct {
 		Drift struct{ Value []struct{ Cause string } }
 	}
-	if err := json.Unmarshal([]byte(c.Ok("output", "-json")), &out); err != nil || len(out.Drift.Value) != 1 || out.Drift.Value[0].Cause != string(change.CauseOtherTool) {
+	if err := json.Unmarshal([]byte(c.Ok("output", "-json")), &out); err != nil || len(out.Drift.Value) != 1 ||
+		out.Drift.Value[0].Cause != string(change.CauseOtherTool) {
 		t.Errorf("drift is %+v: %v", out.Drift.Value, err)
 	}
 	c.Destroy()
@@ -56,7 +58,8 @@ func TestSpecificationOfSomebodyElseBesideANewConfig(t *testing.T) {
 	before := r.Snapshot()
 	c := rig.NewCLI(t, r.Block()+rig.MPSOn01+rig.ShareOf("s", rig.OnGPU01, rig.OfMPS, rig.Half))
 	out := c.Fails("plan")
-	rig.WantSaid(t, out, "somebody else has a CDI specification in its place", "Fix: Move that file away, or give the share another name.", "Rule: feasible-on-host")
+	rig.WantSaid(t, out, "somebody else has a CDI specification in its place", "Fix: Move that file away, or give the share another name.",
+		"Rule: feasible-on-host")
 	if strings.Contains(rig.Sentence(out), "which is not on host") {
 		t.Errorf("it says that the config is missing:\n%s", out)
 	}

@@ -43,18 +43,24 @@ func TestARenamedKeyTakesTheShareOver(t *testing.T) {
 		config, place string
 		args          []string
 	}{
-		"on a host, one at a time":    {rig.MPSOn01, rig.OnGPU01 + "\n  " + rig.OfMPS, []string{"-parallelism=1"}},
-		"on a host, in parallel":      {rig.MPSOn01, rig.OnGPU01 + "\n  " + rig.OfMPS, nil},
-		"from a pool, one at a time":  {rig.SharedConfig("mps", rig.ByMPS, hosts...) + rig.MLPool(hosts), rig.FromPool, []string{"-parallelism=1"}},
-		"from a pool, in parallel":    {rig.SharedConfig("mps", rig.ByMPS, hosts...) + rig.MLPool(hosts), rig.FromPool, nil},
-		"create before destroy":       {rig.MPSOn01, rig.OnGPU01 + "\n  " + rig.OfMPS + "\n  lifecycle { create_before_destroy = true }", nil},
-		"create before destroy, pool": {rig.SharedConfig("mps", rig.ByMPS, hosts...) + rig.MLPool(hosts), rig.FromPool + "\n  lifecycle { create_before_destroy = true }", nil},
+		"on a host, one at a time": {rig.MPSOn01, rig.OnGPU01 + "\n  " + rig.OfMPS, []string{"-parallelism=1"}},
+		"on a host, in parallel":   {rig.MPSOn01, rig.OnGPU01 + "\n  " + rig.OfMPS, nil},
+		"from a pool, one at a time": {
+			rig.SharedConfig("mps", rig.ByMPS, hosts...) + rig.MLPool(hosts), rig.FromPool, []string{"-parallelism=1"},
+		},
+		"from a pool, in parallel": {rig.SharedConfig("mps", rig.ByMPS, hosts...) + rig.MLPool(hosts), rig.FromPool, nil},
+		"create before destroy":    {rig.MPSOn01, rig.OnGPU01 + "\n  " + rig.OfMPS + "\n  lifecycle { create_before_destroy = true }", nil},
+		"create before destroy, pool": {
+			rig.SharedConfig("mps", rig.ByMPS, hosts...) + rig.MLPool(hosts), rig.FromPool + "\n  lifecycle { create_before_destroy = true }", nil,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := rig.New(t, rig.Inference(2))
 			config := func(key string) string {
-				return r.Block() + test.config + fmt.Sprintf("resource \"gpu_share\" \"team\" {\n  for_each = { %s = \"a\", other = \"b\" }\n  name = each.value\n  memory = { limit_mib = 4096 }\n  %s\n}\n", key, test.place)
+				return r.Block() + test.config +
+					fmt.Sprintf("resource \"gpu_share\" \"team\" {\n  for_each = { %s = \"a\", other = \"b\" }\n  name = each.value\n  memory = { "+
+						"limit_mib = 4096 }\n  %s\n}\n", key, test.place)
 			}
 			c := rig.NewCLI(t, config("old"))
 			c.Apply()
@@ -86,8 +92,10 @@ func TestAnotherKindOfConfigReplacesItsShares(t *testing.T) {
 				plancheck.ExpectResourceAction("gpu_partition_config.mps", plancheck.ResourceActionDestroyBeforeCreate),
 				plancheck.ExpectResourceAction(shareA, plancheck.ResourceActionDestroyBeforeCreate),
 			}},
-			ConfigStateChecks: []statecheck.StateCheck{statecheck.ExpectKnownValue(shareA, rig.Jsonpath("mode"), knownvalue.StringExact("time_slicing"))},
-			Check:             rig.Then(func() { r.WantShares("gpu01", "a") }),
+			ConfigStateChecks: []statecheck.StateCheck{
+				statecheck.ExpectKnownValue(shareA, rig.Jsonpath("mode"), knownvalue.StringExact("time_slicing")),
+			},
+			Check: rig.Then(func() { r.WantShares("gpu01", "a") }),
 		},
 	)
 }
@@ -96,9 +104,12 @@ func TestAMovedShareChangesNothing(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(1))
 	r.Steps(
-		resource.TestStep{Config: r.Block() + rig.ShareOf("a", rig.OnGPU01), Check: rig.Then(func() { r.Fail("gpu01", simulated.OpWriteShare, "", 0, 0) })},
 		resource.TestStep{
-			Config:           r.Block() + replaceName(rig.ShareOf("b", rig.OnGPU01), "a") + "moved {\n  from = gpu_share.a\n  to   = gpu_share.b\n}\n",
+			Config: r.Block() + rig.ShareOf("a", rig.OnGPU01), Check: rig.Then(func() { r.Fail("gpu01", simulated.OpWriteShare, "", 0, 0) }),
+		},
+		resource.TestStep{
+			Config: r.Block() + replaceName(rig.ShareOf("b", rig.OnGPU01), "a") +
+				"moved {\n  from = gpu_share.a\n  to   = gpu_share.b\n}\n",
 			ConfigPlanChecks: rig.Planned("gpu_share.b", plancheck.ResourceActionNoop), Check: rig.Then(func() { r.ClearFaults("gpu01") }),
 		},
 	)
@@ -107,10 +118,14 @@ func TestAMovedShareChangesNothing(t *testing.T) {
 // Which shares can be imported, and how they are declared.
 func shareImports() map[string]rig.Imported {
 	return map[string]rig.Imported{
-		"on a host": {Address: shareA, Ids: []string{"gpu01/a"}, HCL: rig.MPSOn01 + rig.ShareOf("a", rig.OnGPU01, rig.OfMPS, rig.Half, `active_thread_percentage = 25`, `client_priority = "normal"`)},
+		"on a host": {
+			Address: shareA, Ids: []string{"gpu01/a"},
+			HCL: rig.MPSOn01 + rig.ShareOf("a", rig.OnGPU01, rig.OfMPS, rig.Half, `active_thread_percentage = 25`, `client_priority = "normal"`),
+		},
 		"pinned": {
 			Address: shareA, Ids: []string{"gpu01/a"},
-			HCL: rig.MPSOn01 + rig.ShareOf("a", rig.OnGPU01, rig.OfMPS, `gpu_ids = ["`+rig.ShareCard(1, 0)+`", "`+rig.ShareCard(1, 1)+`"]`, `memory = { request_mib = 1024, limit_mib = 2048 }`),
+			HCL: rig.MPSOn01 + rig.ShareOf("a", rig.OnGPU01, rig.OfMPS, `gpu_ids = ["`+rig.ShareCard(1, 0)+`", "`+rig.ShareCard(1, 1)+`"]`,
+				`memory = { request_mib = 1024, limit_mib = 2048 }`),
 		},
 		"from a pool": {
 			Address: shareA, Ids: []string{"gpu01/a"},
@@ -125,20 +140,27 @@ func TestImportOfAShareIsTheSameAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := rig.New(t, rig.Inference(1))
-			noop := resource.ImportPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectResourceAction(o.Address, plancheck.ResourceActionNoop)}}
+			noop := resource.ImportPlanChecks{
+				PreApply: []plancheck.PlanCheck{plancheck.ExpectResourceAction(o.Address, plancheck.ResourceActionNoop)},
+			}
 			r.Steps(
 				resource.TestStep{Config: r.Block() + o.HCL},
 				resource.TestStep{
-					ResourceName: o.Address, ImportState: true, ImportStateId: o.Ids[0], ImportStateVerify: true, ImportStateKind: resource.ImportCommandWithID,
+					ResourceName: o.Address, ImportState: true, ImportStateId: o.Ids[0], ImportStateVerify: true,
+					ImportStateKind:         resource.ImportCommandWithID,
 					ImportStateVerifyIgnore: []string{"timeouts"}, ImportStateVerifyIdentifierAttribute: "cdi_device",
 				},
 				resource.TestStep{
-					Config: r.Block() + o.HCL, ResourceName: o.Address, ImportState: true, ImportStateId: o.Ids[0], ImportStateKind: resource.ImportBlockWithID, ImportPlanChecks: noop,
+					Config: r.Block() + o.HCL, ResourceName: o.Address, ImportState: true, ImportStateId: o.Ids[0],
+					ImportStateKind: resource.ImportBlockWithID, ImportPlanChecks: noop,
 				},
 			)
 			r.Identities(
 				resource.TestStep{Config: r.Block() + o.HCL},
-				resource.TestStep{Config: r.Block() + o.HCL, ResourceName: o.Address, ImportState: true, ImportStateKind: resource.ImportBlockWithResourceIdentity, ImportPlanChecks: noop},
+				resource.TestStep{
+					Config: r.Block() + o.HCL, ResourceName: o.Address, ImportState: true, ImportStateKind: resource.ImportBlockWithResourceIdentity,
+					ImportPlanChecks: noop,
+				},
 			)
 		})
 	}

@@ -58,7 +58,9 @@ func TestARaiseWaitsForTheCut(t *testing.T) {
 	at := fmt.Sprintf("gpu_ids = [%q]", rig.ShareCard(1, 0))
 	c := rig.NewCLI(t, r.Block()+rig.MPSOn01+sized(map[string]int{"a": 15000, "b": 15000, "c": 15000}, at))
 	c.Apply()
-	for i, limits := range []map[string]int{{"a": 22000, "b": 15000, "c": 8000}, {"a": 8000, "b": 22000, "c": 15000}, {"a": 23000, "c": 22000}} {
+	for i, limits := range []map[string]int{
+		{"a": 22000, "b": 15000, "c": 8000}, {"a": 8000, "b": 22000, "c": 15000}, {"a": 23000, "c": 22000},
+	} {
 		c.Write(r.Block() + rig.MPSOn01 + sized(limits, at))
 		for range 3 {
 			rig.WantSaid(t, c.Ok("plan"), "Plan: 0 to add")

@@ -65,7 +65,8 @@ func TestLinuxPoolLifecycle(t *testing.T) {
 			}),
 		},
 		resource.TestStep{ // a host that leaves, and GPUs by name
-			Config: r.Block() + fmt.Sprintf("resource \"gpu_pool\" \"ml\" {\n  name = \"ml\"\n  members = { gpu01 = [%q] }\n}\n", rig.ShareCard(1, 0)),
+			Config: r.Block() + fmt.Sprintf("resource \"gpu_pool\" \"ml\" {\n  name = \"ml\"\n  members = { gpu01 = [%q] }\n}\n",
+				rig.ShareCard(1, 0)),
 			Check: rig.Then(func() {
 				r.WantClaims([]string{"gpu01"}, "pool ml")
 				r.WantClaims([]string{"gpu02"})
@@ -76,9 +77,10 @@ func TestLinuxPoolLifecycle(t *testing.T) {
 			ImportStateVerifyIgnore: []string{"timeouts"},
 		},
 		resource.TestStep{ // a record that is lost is made again
-			PreConfig: func() { r.EditHost("gpu01", func(h *gpu.Host) { h.Claims = nil }) },
-			Config:    r.Block() + rig.MLPool([]string{"gpu01"}, `quotas = { team-a = { shares = 2 } }`), ConfigPlanChecks: rig.Planned(ml, plancheck.ResourceActionCreate),
-			Check: rig.Then(func() { r.WantClaims([]string{"gpu01"}, "pool ml") }),
+			PreConfig:        func() { r.EditHost("gpu01", func(h *gpu.Host) { h.Claims = nil }) },
+			Config:           r.Block() + rig.MLPool([]string{"gpu01"}, `quotas = { team-a = { shares = 2 } }`),
+			ConfigPlanChecks: rig.Planned(ml, plancheck.ResourceActionCreate),
+			Check:            rig.Then(func() { r.WantClaims([]string{"gpu01"}, "pool ml") }),
 		},
 	)
 	r.WantClaims(gpuHosts)
@@ -107,7 +109,8 @@ func TestALinuxPoolIsNotDismounted(t *testing.T) {
 func TestPoolsOfTwoModesAreRefused(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(2))
-	r.Steps(r.Rejects(r.Block()+rig.SharedConfig("mps", rig.ByMPS, "gpu01")+rig.SharedConfig("turns", rig.ByTurns, "gpu02")+rig.MLPool(gpuHosts), "Rule: pool-one-mode"))
+	r.Steps(r.Rejects(r.Block()+rig.SharedConfig("mps", rig.ByMPS, "gpu01")+rig.SharedConfig("turns", rig.ByTurns, "gpu02")+
+		rig.MLPool(gpuHosts), "Rule: pool-one-mode"))
 }
 
 // A config and a pool grow together, whichever Terraform plans and applies first.
@@ -146,19 +149,23 @@ func TestSharesOfAPoolFillOneHostAfterTheOther(t *testing.T) {
 	c.Apply()
 	first := "gpu01"
 	r.WantShares(first, "a")
-	c.Write(r.Block() + base + rig.ShareOf("a", rig.FromPool, rig.Half) + rig.ShareOf("b", rig.FromPool, rig.Half) + rig.ShareOf("c", rig.FromPool, rig.Half) + rig.ShareOf("d", rig.FromPool, rig.Half))
+	c.Write(r.Block() + base + rig.ShareOf("a", rig.FromPool, rig.Half) + rig.ShareOf("b", rig.FromPool, rig.Half) +
+		rig.ShareOf("c", rig.FromPool, rig.Half) + rig.ShareOf("d", rig.FromPool, rig.Half))
 	c.Apply()
 	r.WantShares("gpu01", "a", "b", "c", "d")
 	r.WantShares("gpu02")
-	c.Write(r.Block() + base + rig.ShareOf("a", rig.FromPool, rig.Half) + rig.ShareOf("b", rig.FromPool, rig.Half) + rig.ShareOf("c", rig.FromPool, rig.Half) + rig.ShareOf("d", rig.FromPool, rig.Half) +
+	c.Write(r.Block() + base + rig.ShareOf("a", rig.FromPool, rig.Half) + rig.ShareOf("b", rig.FromPool, rig.Half) +
+		rig.ShareOf("c", rig.FromPool, rig.Half) + rig.ShareOf("d", rig.FromPool, rig.Half) +
 		rig.ShareOf("e", rig.FromPool, `memory = { limit_mib = 40000 }`) + rig.ShareOf("f", rig.FromPool, `memory = { limit_mib = 40000 }`))
 	c.Apply()
 	r.WantShares("gpu02", "e", "f")
 	rig.WantSaid(t, c.Ok("state", "show", "gpu_share.e"), `host = "gpu02"`, `cdi_device = "gpufleet.com/share=e"`)
 	c.WantNoChanges()
 	// There is no room for one more, on any of them.
-	c.Write(r.Block() + base + rig.ShareOf("a", rig.FromPool, rig.Half) + rig.ShareOf("b", rig.FromPool, rig.Half) + rig.ShareOf("c", rig.FromPool, rig.Half) + rig.ShareOf("d", rig.FromPool, rig.Half) +
-		rig.ShareOf("e", rig.FromPool, `memory = { limit_mib = 40000 }`) + rig.ShareOf("f", rig.FromPool, `memory = { limit_mib = 40000 }`) + rig.ShareOf("g", rig.FromPool, rig.Quarter))
+	c.Write(r.Block() + base + rig.ShareOf("a", rig.FromPool, rig.Half) + rig.ShareOf("b", rig.FromPool, rig.Half) +
+		rig.ShareOf("c", rig.FromPool, rig.Half) + rig.ShareOf("d", rig.FromPool, rig.Half) +
+		rig.ShareOf("e", rig.FromPool, `memory = { limit_mib = 40000 }`) + rig.ShareOf("f", rig.FromPool, `memory = { limit_mib = 40000 }`) +
+		rig.ShareOf("g", rig.FromPool, rig.Quarter))
 	rig.WantSaid(t, c.Fails("plan"), `gpu_share "g" from pool "gpu01/ml"`, "Rule: share-placement")
 	// A share that is placed is never moved, even when another host would be fuller.
 	c.Write(r.Block() + base + rig.ShareOf("d", rig.FromPool, rig.Half) + rig.ShareOf("e", rig.FromPool, `memory = { limit_mib = 4096 }`))
@@ -203,7 +210,9 @@ func TestQuotasHoldOverAllHosts(t *testing.T) {
 	for what, test := range map[string]struct{ quota, fits, exceeds string }{
 		"shares": {"shares = 3", shares(3), shares(4)},
 		"memory": {"memory_mib = 92136", shares(4, rig.Half), shares(4, rig.Half) + rig.ShareOf("more", rig.Quarter, rig.FromPool, rig.TeamA)},
-		"GPUs":   {"gpus = 2", shares(4, rig.Half), shares(4, rig.Half) + rig.ShareOf("more", "active_thread_percentage = 10", rig.FromPool, rig.TeamA)},
+		"GPUs": {
+			"gpus = 2", shares(4, rig.Half), shares(4, rig.Half) + rig.ShareOf("more", "active_thread_percentage = 10", rig.FromPool, rig.TeamA),
+		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
@@ -223,7 +232,8 @@ func TestQuotasHoldOverAllHosts(t *testing.T) {
 func TestPoolWithSharesIsNotDestroyed(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(2))
-	c := rig.NewCLI(t, r.Block()+sharedPool()+rig.ShareOf("a", `pool = "gpu01/ml"`, `config = "mps"`, `depends_on = [gpu_pool.ml, gpu_partition_config.mps]`, rig.Half))
+	c := rig.NewCLI(t, r.Block()+sharedPool()+rig.ShareOf("a", `pool = "gpu01/ml"`, `config = "mps"`,
+		`depends_on = [gpu_pool.ml, gpu_partition_config.mps]`, rig.Half))
 	c.Apply()
 	c.Ok("state", "rm", shareA) // as if another state had it
 	rig.WantSaid(t, c.Fails("destroy", "-auto-approve", "-target=gpu_pool.ml"), `"a"`)
@@ -240,7 +250,8 @@ func TestPoolDataSourceOnLinux(t *testing.T) {
 	quotas := `quotas = { team-a = { gpus = 1.5, shares = 4 }, idle = { memory_mib = 1024 } }`
 	for _, host := range gpuHosts {
 		r.Steps(resource.TestStep{
-			Config: r.Block() + sharedPool(quotas) + rig.ShareOf("a", rig.FromPool, rig.TeamA, rig.Half) + rig.ShareOf("b", rig.FromPool, rig.Quarter) + fmt.Sprintf(`
+			Config: r.Block() + sharedPool(quotas) + rig.ShareOf("a", rig.FromPool, rig.TeamA, rig.Half) +
+				rig.ShareOf("b", rig.FromPool, rig.Quarter) + fmt.Sprintf(`
 data "gpu_pool" "ml" {
   name       = "ml"
   host       = %q
@@ -250,7 +261,8 @@ data "gpu_pool" "ml" {
 			ConfigStateChecks: []statecheck.StateCheck{
 				is(knownvalue.StringExact("gpu01/ml"), "id"),
 				is(number(1), "available", "gpu01"), is(number(2), "available", "gpu02"),
-				is(float(1), "gpus", "gpu02", rig.ShareCard(2, 0), "free"), is(knownvalue.ListSizeExact(0), "gpus", "gpu02", rig.ShareCard(2, 0), "shares"),
+				is(float(1), "gpus", "gpu02", rig.ShareCard(2, 0), "free"),
+				is(knownvalue.ListSizeExact(0), "gpus", "gpu02", rig.ShareCard(2, 0), "shares"),
 				is(knownvalue.MapExact(map[string]knownvalue.Check{
 					"": knownvalue.ObjectExact(map[string]knownvalue.Check{
 						"gpus": knownvalue.Null(), "memory_mib": knownvalue.Null(), "shares": knownvalue.Null(),
@@ -282,7 +294,8 @@ func TestSharesGoBeforeTheirPoolAndConfig(t *testing.T) {
 	c := rig.NewCLI(t, r.Block()+sharedPool()+rig.ShareOf("a", rig.FromPool, rig.Half))
 	c.Apply()
 	out := c.Destroy()
-	share, pool, config := strings.Index(out, "gpu_share.a: Destruction complete"), strings.Index(out, "gpu_pool.ml: Destroying"), strings.Index(out, "gpu_partition_config.mps: Destroying")
+	share, pool, config := strings.Index(out, "gpu_share.a: Destruction complete"), strings.Index(out, "gpu_pool.ml: Destroying"),
+		strings.Index(out, "gpu_partition_config.mps: Destroying")
 	if share < 0 || pool < share || config < share {
 		t.Errorf("not in this order:\n%s", out)
 	}

@@ -18,8 +18,9 @@ func TestSharesThatFillAPoolAreAllMade(t *testing.T) {
 			t.Parallel()
 			r := rig.New(t, rig.Inference(2))
 			const shares = 30
-			c := rig.NewCLI(t, r.BlockOf(owner)+sharedPool(fmt.Sprintf(`quotas = { team-a = { shares = %d, memory_mib = %d } }`, shares, shares*5758))+
-				manyShares(shares, rig.FromPool, rig.TeamA, `memory = { limit_mib = 5758 }`)) // eight to a GPU
+			c := rig.NewCLI(t,
+				r.BlockOf(owner)+sharedPool(fmt.Sprintf(`quotas = { team-a = { shares = %d, memory_mib = %d } }`, shares, shares*5758))+
+					manyShares(shares, rig.FromPool, rig.TeamA, `memory = { limit_mib = 5758 }`)) // eight to a GPU
 			c.Apply()
 			on := map[string]gpu.Bytes{}
 			made := 0
@@ -82,7 +83,8 @@ func TestAPoolDoesNotLeaveItsSharesBehind(t *testing.T) {
 	r := rig.New(t, rig.Inference(2))
 	c := rig.NewCLI(t, r.Block()+sharedPool()+rig.ShareOf("a", rig.FromPool, rig.Half))
 	c.Apply()
-	c.Write(r.Block() + rig.SharedConfig("mps", rig.ByMPS, gpuHosts...) + rig.MLPool([]string{"gpu02"}) + rig.ShareOf("a", `pool = "gpu01/ml"`, rig.OfMPS, rig.Half, "depends_on = [gpu_pool.ml]"))
+	c.Write(r.Block() + rig.SharedConfig("mps", rig.ByMPS, gpuHosts...) + rig.MLPool([]string{"gpu02"}) +
+		rig.ShareOf("a", `pool = "gpu01/ml"`, rig.OfMPS, rig.Half, "depends_on = [gpu_pool.ml]"))
 	rig.WantSaid(t, c.Fails("plan"), "The GPU leaves the pool under the share", `takes out of pool "ml"`, "Rule: share-placement")
 	r.WantShares("gpu01", "a")
 }
@@ -109,7 +111,8 @@ func TestAttributesThatExcludeEachOtherAreNamed(t *testing.T) {
 	for config, names := range map[string]string{
 		rig.SharedConfig("mps", `mps = { }`, "hgx01"):                                 "[mps.uid,mps.multi_user]",
 		rig.MIGOf("ml", rig.SevenSmall+"\n  mps = { uid = 1000, multi_user = true }"): "[mig.mps.uid,mig.mps.multi_user]",
-		rig.ShareOf("a", `host = "hgx01"`, "memory = { }"):                            "[memory.request_mib,memory.limit_mib,memory.fraction,memory.limit_fraction]",
+		rig.ShareOf("a", `host = "hgx01"`,
+			"memory = { }"): "[memory.request_mib,memory.limit_mib,memory.fraction,memory.limit_fraction]",
 	} {
 		r.Steps(r.Rejects(r.Block()+config, names))
 	}
@@ -167,7 +170,8 @@ func TestManySharesWithoutASeatAreSaidOnce(t *testing.T) {
 func TestAShareThatIsReplacedByALargerOneTakesMoreSeats(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(1))
-	config := r.Block() + "resource \"gpu_partition_config\" \"turns\" {\n  name = \"turns\"\n  hosts = [\"gpu01\"]\n  time_slicing = { replicas = 2 }\n}\n"
+	config := r.Block() + "resource \"gpu_partition_config\" \"turns\" {\n  name = \"turns\"\n  hosts = [\"gpu01\"]\n  time_slicing = { " +
+		"replicas = 2 }\n}\n"
 	share := func(name string, more ...string) string {
 		return rig.ShareOf(name, append(more, rig.OnGPU01, "config = gpu_partition_config.turns.id")...)
 	}

@@ -44,17 +44,20 @@ func TestShareLifecycle(t *testing.T) {
 			Check: rig.Then(func() {
 				r.WantShares("gpu01", "a")
 				placed = r.PlacedOn("gpu01", "a")
-				if s := r.Share("gpu01", "a").Want.Share; s.MemoryRequest != 23034*gpu.MiB || s.MemoryLimit != 23034*gpu.MiB || s.ActiveThreadPercentage != 30 {
+				if s := r.Share("gpu01", "a").Want.Share; s.MemoryRequest != 23034*gpu.MiB || s.MemoryLimit != 23034*gpu.MiB ||
+					s.ActiveThreadPercentage != 30 {
 					t.Errorf("the host has %+v", s)
 				}
 				r.WantSettled()
 			}),
 		},
 		resource.TestStep{ // limits change in place, and where it is stays
-			Config: r.Block() + rig.MPSOn01 + rig.ShareOf("a", rig.OnGPU01, rig.OfMPS, `memory = { request_mib = 4096, limit_mib = 8192 }`, `active_thread_percentage = 60`, `client_priority = "below_normal"`),
+			Config: r.Block() + rig.MPSOn01 + rig.ShareOf("a", rig.OnGPU01, rig.OfMPS, `memory = { request_mib = 4096, limit_mib = 8192 }`,
+				`active_thread_percentage = 60`, `client_priority = "below_normal"`),
 			ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
 				plancheck.ExpectResourceAction(shareA, plancheck.ResourceActionUpdate),
-				plancheck.ExpectKnownValue(shareA, rig.Jsonpath("devices"), knownvalue.ListSizeExact(1)), plancheck.ExpectKnownValue(shareA, rig.Jsonpath("mode"), text("mps")),
+				plancheck.ExpectKnownValue(shareA, rig.Jsonpath("devices"), knownvalue.ListSizeExact(1)),
+				plancheck.ExpectKnownValue(shareA, rig.Jsonpath("mode"), text("mps")),
 				plancheck.ExpectUnknownValue(shareA, rig.Jsonpath("environment")), plancheck.ExpectUnknownValue(shareA, rig.Jsonpath("fraction")),
 			}},
 			ConfigStateChecks: []statecheck.StateCheck{is("fraction", float(0.6))},
@@ -69,8 +72,9 @@ func TestShareLifecycle(t *testing.T) {
 		},
 		resource.TestStep{ // what is policy touches nothing
 			PreConfig: func() { r.Fail("gpu01", simulated.OpWriteShare, "", 0, 0) },
-			Config:    r.Block() + rig.MPSOn01 + rig.ShareOf("a", rig.OnGPU01, rig.OfMPS, `memory = { request_mib = 4096, limit_mib = 8192 }`, `active_thread_percentage = 60`, `client_priority = "below_normal"`, `gpu_count = 1`, `timeouts = { delete = "5m" }`),
-			Check:     rig.Then(func() { r.ClearFaults("gpu01") }),
+			Config: r.Block() + rig.MPSOn01 + rig.ShareOf("a", rig.OnGPU01, rig.OfMPS, `memory = { request_mib = 4096, limit_mib = 8192 }`,
+				`active_thread_percentage = 60`, `client_priority = "below_normal"`, `gpu_count = 1`, `timeouts = { delete = "5m" }`),
+			Check: rig.Then(func() { r.ClearFaults("gpu01") }),
 		},
 		resource.TestStep{ // another name is another share
 			Config:           r.Block() + rig.MPSOn01 + replaceName(rig.ShareOf("a", rig.OnGPU01, rig.OfMPS, rig.Half), "b"),
@@ -98,12 +102,14 @@ func TestShareModesFollowTheLayout(t *testing.T) {
 	}{
 		"a whole GPU": {rig.Inference(1), "", rig.ShareOf("a", rig.OnGPU01), "whole_gpu", "hardware", "hardware", 1},
 		"turns": {
-			rig.Inference(1), rig.SharedConfig("turns", rig.ByTurns, "gpu01"), rig.ShareOf("a", rig.OnGPU01, "config = gpu_partition_config.turns.id"),
+			rig.Inference(1), rig.SharedConfig("turns", rig.ByTurns, "gpu01"),
+			rig.ShareOf("a", rig.OnGPU01, "config = gpu_partition_config.turns.id"),
 			"time_slicing", "none", "none", 0.25,
 		},
 		"a part without limits": {rig.Inference(1), rig.MPSOn01, rig.ShareOf("a", rig.OnGPU01, rig.OfMPS), "mps", "memory", "none", 0},
 		"a MIG instance": {
-			rig.HGX(rig.H100, 1), rig.MIGOf("ml", rig.SevenSmall), rig.ShareOf("a", `host = "hgx01"`, "config = gpu_partition_config.ml.id", `mig_profile = "1g.10gb"`),
+			rig.HGX(rig.H100, 1), rig.MIGOf("ml", rig.SevenSmall),
+			rig.ShareOf("a", `host = "hgx01"`, "config = gpu_partition_config.ml.id", `mig_profile = "1g.10gb"`),
 			"mig", "hardware", "hardware", 0.1219,
 		},
 	} {
@@ -139,7 +145,8 @@ func TestShareOfPinnedGPUs(t *testing.T) {
 		resource.TestStep{
 			Config: r.Block() + rig.ShareOf("a", rig.OnGPU01, pin(1)),
 			ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
-				plancheck.ExpectKnownValue(shareA, rig.Jsonpath("gpu_ids"), knownvalue.SetExact([]knownvalue.Check{knownvalue.StringExact(rig.ShareCard(1, 1))})),
+				plancheck.ExpectKnownValue(shareA, rig.Jsonpath("gpu_ids"),
+					knownvalue.SetExact([]knownvalue.Check{knownvalue.StringExact(rig.ShareCard(1, 1))})),
 			}},
 			Check: rig.Then(func() {
 				if got := r.PlacedOn("gpu01", "a"); !slices.Equal(got, []string{rig.ShareCard(1, 1)}) {
@@ -181,8 +188,14 @@ func TestBadSharesAreRefusedAtPlan(t *testing.T) {
 		hcl   string
 		says  []string
 	}{
-		"percentage of 0":   {on, rig.MPSOn01 + rig.ShareOf("a", rig.OnGPU01, rig.OfMPS, `active_thread_percentage = 0`), []string{"active_thread_percentage", "must be more than 0, at most 100", "got: 0"}},
-		"percentage of 101": {on, rig.MPSOn01 + rig.ShareOf("a", rig.OnGPU01, rig.OfMPS, `active_thread_percentage = 101`), []string{"active_thread_percentage", "must be more than 0, at most 100", "got: 101"}},
+		"percentage of 0": {
+			on, rig.MPSOn01 + rig.ShareOf("a", rig.OnGPU01, rig.OfMPS, `active_thread_percentage = 0`),
+			[]string{"active_thread_percentage", "must be more than 0, at most 100", "got: 0"},
+		},
+		"percentage of 101": {
+			on, rig.MPSOn01 + rig.ShareOf("a", rig.OnGPU01, rig.OfMPS, `active_thread_percentage = 101`),
+			[]string{"active_thread_percentage", "must be more than 0, at most 100", "got: 101"},
+		},
 		"more memory than the GPU has": {
 			on, rig.MPSOn01 + rig.ShareOf("a", rig.OnGPU01, rig.OfMPS, `memory = { limit_mib = 50000 }`),
 			[]string{"The share requests more memory than the device has", rig.ShareCard(1, 0), "45.0 GiB", "Rule: fraction-not-in-mode"},
@@ -192,7 +205,9 @@ func TestBadSharesAreRefusedAtPlan(t *testing.T) {
 			[]string{"a request within the limit", "Rule: fraction-not-in-mode"},
 		},
 		"more shares than fit": {
-			on, rig.MPSOn01 + rig.ShareOf("a", rig.OnGPU01, rig.OfMPS, rig.Half) + rig.ShareOf("b", rig.OnGPU01, rig.OfMPS, rig.Half) + rig.ShareOf("c", rig.OnGPU01, rig.OfMPS, rig.Half) + rig.ShareOf("d", rig.OnGPU01, rig.OfMPS, rig.Half) + rig.ShareOf("e", rig.OnGPU01, rig.OfMPS, rig.Quarter),
+			on, rig.MPSOn01 + rig.ShareOf("a", rig.OnGPU01, rig.OfMPS, rig.Half) + rig.ShareOf("b", rig.OnGPU01, rig.OfMPS, rig.Half) +
+				rig.ShareOf("c", rig.OnGPU01, rig.OfMPS, rig.Half) + rig.ShareOf("d", rig.OnGPU01, rig.OfMPS, rig.Half) +
+				rig.ShareOf("e", rig.OnGPU01, rig.OfMPS, rig.Quarter),
 			[]string{"Rule: share-placement"},
 		},
 		"more turns than there are": {
@@ -202,23 +217,35 @@ func TestBadSharesAreRefusedAtPlan(t *testing.T) {
 			on, rig.MPSOn01 + rig.ShareOf("a", rig.OnGPU01, rig.OfMPS) + replaceName(rig.ShareOf("b", rig.OnGPU01, rig.OfMPS), "a"),
 			[]string{`gpu_share "a" on gpu01`, "Rule: unique-name"},
 		},
-		"a name that CDI does not take": {on, replaceName(rig.ShareOf("a", rig.OnGPU01), "team a"), []string{"The name is not a valid CDI device name", "Rule: share-name"}},
-		"a fraction of a whole GPU":     {on, rig.ShareOf("a", rig.OnGPU01, `active_thread_percentage = 50`), []string{"mode whole_gpu", "Rule: fraction-not-in-mode"}},
+		"a name that CDI does not take": {
+			on, replaceName(rig.ShareOf("a", rig.OnGPU01), "team a"), []string{"The name is not a valid CDI device name", "Rule: share-name"},
+		},
+		"a fraction of a whole GPU": {
+			on, rig.ShareOf("a", rig.OnGPU01, `active_thread_percentage = 50`), []string{"mode whole_gpu", "Rule: fraction-not-in-mode"},
+		},
 		"a fraction of a MIG instance": {
-			rig.HGX(rig.H100, 1), rig.MIGOf("ml", rig.SevenSmall) + rig.ShareOf("a", `host = "hgx01"`, "config = gpu_partition_config.ml.id", `active_thread_percentage = 50`),
+			rig.HGX(rig.H100, 1), rig.MIGOf("ml", rig.SevenSmall) + rig.ShareOf("a", `host = "hgx01"`, "config = gpu_partition_config.ml.id",
+				`active_thread_percentage = 50`),
 			[]string{"mode mig", "Rule: fraction-not-in-mode"},
 		},
 		"a profile that is not there": {
-			rig.HGX(rig.H100, 1), rig.MIGOf("ml", rig.SevenSmall) + rig.ShareOf("a", `host = "hgx01"`, "config = gpu_partition_config.ml.id", `mig_profile = "3g.40gb"`),
+			rig.HGX(rig.H100, 1), rig.MIGOf("ml", rig.SevenSmall) + rig.ShareOf("a", `host = "hgx01"`, "config = gpu_partition_config.ml.id",
+				`mig_profile = "3g.40gb"`),
 			[]string{"profile 3g.40gb", "Rule: share-placement"},
 		},
-		"a host that nobody knows":    {on, rig.ShareOf("a", `host = "gpu09"`), []string{"Unknown host", `"gpu09"`}},
-		"a config that nobody knows":  {on, rig.ShareOf("a", rig.OnGPU01, `config = "nothing"`), []string{`"nothing"`, "Rule: known-config"}},
-		"a pool that nobody knows":    {on, rig.ShareOf("a", `pool = "gpu01/nothing"`), []string{`"gpu01/nothing"`, "Rule: known-pool"}},
-		"neither host nor pool":       {on, rig.ShareOf("a"), []string{"At least one of these attributes must be configured"}},
-		"GPUs of a pool without host": {on, rig.ShareOf("a", `pool = "gpu01/ml"`, `gpu_ids = ["GPU-1"]`), []string{`"host" must be specified when "gpu_ids" is specified`}},
-		"counts that disagree":        {on, rig.ShareOf("a", rig.OnGPU01, `gpu_ids = ["GPU-1"]`, `gpu_count = 2`), []string{"gpu_count is 2, and gpu_ids names 1"}},
-		"a label without a pool":      {on, rig.ShareOf("a", rig.OnGPU01, rig.TeamA), []string{`"pool" must be specified when "owner_label" is specified`}},
+		"a host that nobody knows":   {on, rig.ShareOf("a", `host = "gpu09"`), []string{"Unknown host", `"gpu09"`}},
+		"a config that nobody knows": {on, rig.ShareOf("a", rig.OnGPU01, `config = "nothing"`), []string{`"nothing"`, "Rule: known-config"}},
+		"a pool that nobody knows":   {on, rig.ShareOf("a", `pool = "gpu01/nothing"`), []string{`"gpu01/nothing"`, "Rule: known-pool"}},
+		"neither host nor pool":      {on, rig.ShareOf("a"), []string{"At least one of these attributes must be configured"}},
+		"GPUs of a pool without host": {
+			on, rig.ShareOf("a", `pool = "gpu01/ml"`, `gpu_ids = ["GPU-1"]`), []string{`"host" must be specified when "gpu_ids" is specified`},
+		},
+		"counts that disagree": {
+			on, rig.ShareOf("a", rig.OnGPU01, `gpu_ids = ["GPU-1"]`, `gpu_count = 2`), []string{"gpu_count is 2, and gpu_ids names 1"},
+		},
+		"a label without a pool": {
+			on, rig.ShareOf("a", rig.OnGPU01, rig.TeamA), []string{`"pool" must be specified when "owner_label" is specified`},
+		},
 		"an empty memory":             {on, rig.ShareOf("a", rig.OnGPU01, `memory = {}`), []string{"memory"}},
 		"a priority that MPS has not": {on, rig.ShareOf("a", rig.OnGPU01, `client_priority = "high"`), []string{"client_priority", `"high"`}},
 	} {
@@ -308,7 +335,8 @@ func TestEnforcementIsWhatTheDriverTellsOfProcesses(t *testing.T) {
 	fleet.Hosts[0].ContainerToolkit = "1.20.1"
 	r := rig.New(t, fleet)
 	of := func(limit string) string {
-		return r.Block() + rig.SharedConfig("turns", rig.ByTurns, "gpu01") + rig.ShareOf("a", rig.OnGPU01, "config = gpu_partition_config.turns.id", "memory = { limit_mib = "+limit+" }")
+		return r.Block() + rig.SharedConfig("turns", rig.ByTurns, "gpu01") + rig.ShareOf("a", rig.OnGPU01,
+			"config = gpu_partition_config.turns.id", "memory = { limit_mib = "+limit+" }")
 	}
 	c := rig.NewCLI(t, of("8192"))
 	c.Apply()

@@ -21,7 +21,8 @@ func configOn(name string, count int, gpus map[string][]string) string {
 		hosts = append(hosts, fmt.Sprintf("%q", h))
 		ids = append(ids, fmt.Sprintf("%s = [\"%s\"]", h, strings.Join(gpus[h], `", "`)))
 	}
-	return fmt.Sprintf("resource \"gpu_partition_config\" %q {\n  name = %q\n  hosts = [%s]\n  gpu_p = { partition_count = %d }\n  max_disruption = \"vm_restart\"\n  selector = { gpu_ids = { %s } }\n}\n",
+	return fmt.Sprintf("resource \"gpu_partition_config\" %q {\n  name = %q\n  hosts = [%s]\n  gpu_p = { partition_count = %d }\n  "+
+		"max_disruption = \"vm_restart\"\n  selector = { gpu_ids = { %s } }\n}\n",
 		name, name, strings.Join(hosts, ", "), count, strings.Join(ids, ", "))
 }
 
@@ -50,8 +51,10 @@ func wantPartition(r *rig.Rig, vm, id string, mib int64) {
 func TestAConfigDoesNotComeTooLateForAVMOfAnother(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Standalone(rig.Node("hv01", rig.Desktop("avd-01", 1))))
-	c := rig.NewCLI(t, strings.ReplaceAll(r.Block()+configOn("c", 8, map[string][]string{"hv01": {rig.GPU0}})+configOn("d", 2, map[string][]string{"hv01": {rig.GPU1}}), `"vm_restart"`, `"none"`)+
-		rig.AssignmentOf("a", "avd-01", partOf("d", "vram_mib = 7584"), rig.MayStop))
+	c := rig.NewCLI(t,
+		strings.ReplaceAll(r.Block()+configOn("c", 8, map[string][]string{"hv01": {rig.GPU0}})+
+			configOn("d", 2, map[string][]string{"hv01": {rig.GPU1}}), `"vm_restart"`, `"none"`)+
+			rig.AssignmentOf("a", "avd-01", partOf("d", "vram_mib = 7584"), rig.MayStop))
 	c.Apply()
 	wantPartition(r, "avd-01", rig.GPU1, 7584)
 	c.WantNoChanges()
@@ -61,7 +64,8 @@ func TestAPartitionIsOfTheConfigThatItNames(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Standalone(rig.Node("hv01", rig.Desktop("avd-01", 1), rig.Desktop("avd-02", 2), rig.Off(rig.Desktop("avd-03", 3)))))
 	config := func(c, d int, more ...string) string {
-		return r.Block() + configOn("c", c, map[string][]string{"hv01": {rig.GPU0}}) + configOn("d", d, map[string][]string{"hv01": {rig.GPU1}}) + strings.Join(more, "")
+		return r.Block() + configOn("c", c, map[string][]string{"hv01": {rig.GPU0}}) + configOn("d", d, map[string][]string{"hv01": {rig.GPU1}}) +
+			strings.Join(more, "")
 	}
 	first := config(8, 2,
 		rig.AssignmentOf("a", "avd-01", partOf("d", "vram_mib = 7584"), rig.MayStop),
@@ -151,8 +155,9 @@ func TestPossibleOwnersDecideWhereAConfigHasToBe(t *testing.T) {
 	r := rig.New(t, rig.TwoNodes())
 	r.EditVM("avd-01", func(v *gpu.VM) { v.PossibleOwners = []string{"hv01"} })
 	r.Steps(resource.TestStep{
-		Config: r.Block() + configOn("c", 4, map[string][]string{"hv01": {rig.GPU0, rig.GPU1}}) + rig.Assignment("avd-01", partOf("c", "vram_mib = 3792"), rig.MayStop),
-		Check:  rig.Then(func() { r.WantHeld(gpu.VMRunning, "avd-01") }),
+		Config: r.Block() + configOn("c", 4, map[string][]string{"hv01": {rig.GPU0, rig.GPU1}}) +
+			rig.Assignment("avd-01", partOf("c", "vram_mib = 3792"), rig.MayStop),
+		Check: rig.Then(func() { r.WantHeld(gpu.VMRunning, "avd-01") }),
 	})
 }
 
@@ -164,7 +169,8 @@ func TestSizesThatDifferUnderAClusteredVM(t *testing.T) {
 	r.Steps(r.Rejects(r.Block()+configOn("c", 4, firsts)+rig.Assignment("avd-01", partOf("c"), rig.MayStop),
 		"The clustered VM may get a partition of another size", rig.GPU1, `"hv01"`, rig.GPU1, `"hv02"`))
 	// Without a config the assertion has to hold for all that Hyper-V may choose.
-	r.Steps(r.Rejects(r.Block()+configOn("c", 4, firsts)+rig.Assignment("avd-01", "partition = { vram_mib = 3792 }", rig.MayStop, "depends_on = [gpu_partition_config.c]"),
+	r.Steps(r.Rejects(r.Block()+configOn("c", 4, firsts)+rig.Assignment("avd-01", "partition = { vram_mib = 3792 }",
+		rig.MayStop, "depends_on = [gpu_partition_config.c]"),
 		"The partition has another size", "948 MiB"))
 	r.WantUntouched(before)
 }
@@ -174,7 +180,8 @@ func TestAPinBesideTheConfig(t *testing.T) {
 	r := rig.New(t, rig.Standalone(rig.Node("hv01", rig.Desktop("avd-01", 1))))
 	before := r.File()
 	config := r.Block() + configOn("c", 4, map[string][]string{"hv01": {rig.GPU0}})
-	r.Steps(r.Rejects(config+rig.Assignment("avd-01", partOf("c", fmt.Sprintf("gpu_id = %q", rig.GPU1)), rig.MayStop), "The GPU is not in the partition config", rig.GPU1))
+	r.Steps(r.Rejects(config+rig.Assignment("avd-01", partOf("c", fmt.Sprintf("gpu_id = %q", rig.GPU1)), rig.MayStop),
+		"The GPU is not in the partition config", rig.GPU1))
 	r.WantUntouched(before)
 }
 
@@ -182,7 +189,8 @@ func TestAPinBesideTheConfig(t *testing.T) {
 func TestAVMThatStrayedFromItsConfigComesBack(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Standalone(rig.Node("hv01", rig.Desktop("avd-01", 1))))
-	c := rig.NewCLI(t, r.Block()+configOn("c", 4, map[string][]string{"hv01": {rig.GPU0, rig.GPU1}})+rig.Assignment("avd-01", partOf("c"), rig.MayStop))
+	c := rig.NewCLI(t, r.Block()+configOn("c", 4, map[string][]string{"hv01": {rig.GPU0, rig.GPU1}})+
+		rig.Assignment("avd-01", partOf("c"), rig.MayStop))
 	c.Apply()
 	c.Write(r.Block() + configOn("c", 4, map[string][]string{"hv01": {rig.GPU0}}) + rig.Assignment("avd-01", partOf("c"), rig.MayStop))
 	r.Must(r.Fleet.SetVMState(context.Background(), "avd-01", gpu.VMOff))
@@ -190,7 +198,8 @@ func TestAVMThatStrayedFromItsConfigComesBack(t *testing.T) {
 	setCount(r, "hv01", rig.GPU1, 16)
 	r.Must(r.Fleet.SetVMState(context.Background(), "avd-01", gpu.VMRunning)) // on the emptier GPU
 	wantPartition(r, "avd-01", rig.GPU1, 948)
-	rig.WantSaid(t, c.Ok("plan"), "Assignment differs from the declaration", "has no partition of partition config c: it has a partition of 948 MiB on GPU "+rig.GPU1)
+	rig.WantSaid(t, c.Ok("plan"), "Assignment differs from the declaration",
+		"has no partition of partition config c: it has a partition of 948 MiB on GPU "+rig.GPU1)
 	r.StopsOnce("hv01", "avd-01")
 	c.Apply()
 	wantPartition(r, "avd-01", rig.GPU0, 3792)
@@ -203,7 +212,8 @@ func TestAWrongSizeAfterTheStartIsPutBack(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Standalone(rig.Node("hv01", rig.Desktop("avd-01", 1))))
 	// The driver gives less than its counts at 16 let expect: within the estimate, not as asserted.
-	c := rig.NewCLI(t, r.Block()+rig.ConfigOf(4, []string{"hv01"})+rig.Assignment("avd-01", "partition = { config = gpu_partition_config.vdi.id, vram_mib = 3700 }", rig.MayStop))
+	c := rig.NewCLI(t, r.Block()+rig.ConfigOf(4, []string{"hv01"})+rig.Assignment("avd-01",
+		"partition = { config = gpu_partition_config.vdi.id, vram_mib = 3700 }", rig.MayStop))
 	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "3792 MiB", "vram_mib")
 	r.WantFree(gpu.VMRunning, "avd-01")
 }
@@ -311,7 +321,8 @@ func boundAsPromised(t *testing.T, random *rand.Rand) {
 			if want := rig.Usable / gpu.Bytes(counts[of[vm]]); p.VRAM != want || asserts[vm] != 0 && asserts[vm] != want.MiB() {
 				t.Errorf("%s has %s of %s, and its config gives %s:\n%s", vm, p.VRAM, on, want, text)
 			}
-			if mixed := slices.ContainsFunc(rig.Keys(r.Counts(host)), func(id string) bool { return r.Counts(host)[id] != counts[of[vm]] }); mixed && had[vm] != 1+of[vm] && !slices.Contains(covers[of[vm]][host], on) {
+			if mixed := slices.ContainsFunc(rig.Keys(r.Counts(host)), func(id string) bool { return r.Counts(host)[id] != counts[of[vm]] }); mixed &&
+				had[vm] != 1+of[vm] && !slices.Contains(covers[of[vm]][host], on) {
 				t.Errorf("%s has a partition of %s, which its config does not have:\n%s", vm, on, text)
 			}
 		}

@@ -20,7 +20,8 @@ func moved(t *testing.T) (r *rig.Rig, c *rig.CLI, hcl string) {
 	fleet := rig.TwoNodes()
 	fleet.Hosts[1].VMs = fleet.Hosts[1].VMs[2:] // room for one more
 	r = rig.New(t, fleet)
-	hcl = r.Block(`on_unreachable = "keep"`) + rig.Config4 + rig.Assign("avd-01", "allow_shutdown = true") + rig.AssignmentOf("b", "avd-02", "partition = { config = gpu_partition_config.vdi.id }", rig.MayStop, lowMMIO)
+	hcl = r.Block(`on_unreachable = "keep"`) + rig.Config4 + rig.Assign("avd-01", "allow_shutdown = true") +
+		rig.AssignmentOf("b", "avd-02", "partition = { config = gpu_partition_config.vdi.id }", rig.MayStop, lowMMIO)
 	c = rig.NewCLI(t, hcl)
 	c.Apply()
 	ctx := context.Background()
@@ -138,7 +139,8 @@ func TestTheClaimFollowsAVMIntoAnotherCluster(t *testing.T) {
 	r := rig.New(t, fleet)
 	both := strings.ReplaceAll(rig.ConfigOf(4, []string{"hv02"}, `max_disruption = "vm_restart"`), `"vdi"`, `"second"`)
 	config := func(count int) string {
-		return rig.ConfigOf(count, []string{"hv01"}, `max_disruption = "vm_restart"`) + strings.Replace(both, "= 4", "= "+map[int]string{4: "4", 8: "8"}[count], 1) +
+		return rig.ConfigOf(count, []string{"hv01"}, `max_disruption = "vm_restart"`) +
+			strings.Replace(both, "= 4", "= "+map[int]string{4: "4", 8: "8"}[count], 1) +
 			rig.Assignment("avd-01", rig.AnyPartition, rig.MayStop, lowMMIO, "depends_on = [gpu_partition_config.vdi, gpu_partition_config.second]")
 	}
 	c := rig.NewCLI(t, r.Block()+config(4))
@@ -151,7 +153,8 @@ func TestTheClaimFollowsAVMIntoAnotherCluster(t *testing.T) {
 		t.Errorf("hv01 has the claims %v", claims)
 	}
 	claim, ok := r.Host("hv02").Claim(gpu.ClaimAssignment, rig.VMID(1))
-	if !ok || claim.Cluster != "b" || claim.SettingsBefore.LowMemoryMappedIOSpace == nil || *claim.SettingsBefore.LowMemoryMappedIOSpace != 128*gpu.MiB {
+	if !ok || claim.Cluster != "b" || claim.SettingsBefore.LowMemoryMappedIOSpace == nil ||
+		*claim.SettingsBefore.LowMemoryMappedIOSpace != 128*gpu.MiB {
 		t.Fatalf("the claim is %+v", claim)
 	}
 	c.Write(r.Block() + config(8))

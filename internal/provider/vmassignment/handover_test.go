@@ -23,7 +23,8 @@ func TestTwoResourcesSwapTheirVMs(t *testing.T) {
 	r := rig.New(t, rig.TwoNodes())
 	config := func(a, b string, more ...string) string {
 		part := "partition = { config = gpu_partition_config.vdi.id }"
-		return r.Block() + rig.Config4 + rig.AssignmentOf("a", a, part, rig.MayStop) + rig.AssignmentOf("b", b, append(more, part, rig.MayStop)...)
+		return r.Block() + rig.Config4 + rig.AssignmentOf("a", a, part, rig.MayStop) +
+			rig.AssignmentOf("b", b, append(more, part, rig.MayStop)...)
 	}
 	held := rig.Then(func() { r.WantHeld(gpu.VMRunning, "avd-01", "avd-04") })
 	replaced := resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
@@ -155,7 +156,8 @@ func TestAMovedBlockChangesNothing(t *testing.T) {
 			Check:  rig.Then(func() { token = r.Token("avd-01"); r.NeverStops("avd-01", "hv01") }),
 		},
 		resource.TestStep{
-			Config:           r.Block() + rig.AssignmentOf("b", "avd-01", rig.AnyPartition, rig.MayStop) + "moved {\n  from = gpu_vm_assignment.a\n  to   = gpu_vm_assignment.b\n}\n",
+			Config: r.Block() + rig.AssignmentOf("b", "avd-01", rig.AnyPartition, rig.MayStop) +
+				"moved {\n  from = gpu_vm_assignment.a\n  to   = gpu_vm_assignment.b\n}\n",
 			ConfigPlanChecks: rig.Planned("gpu_vm_assignment.b", plancheck.ResourceActionNoop),
 			Check: rig.Then(func() {
 				if r.Token("avd-01") != token {
@@ -191,9 +193,14 @@ func TestWithoutAnOwnerAVMChangesHandsInTwoApplies(t *testing.T) {
 	block := r.BlockOf("")
 	r.Steps(
 		resource.TestStep{Config: block + rig.AssignmentOf("a", "avd-03", rig.AnyPartition)},
-		resource.TestStep{Config: block + rig.AssignmentOf("b", "avd-03", rig.AnyPartition), ExpectError: rig.Says("a handover between two resources takes two applies")},
+		resource.TestStep{
+			Config:      block + rig.AssignmentOf("b", "avd-03", rig.AnyPartition),
+			ExpectError: rig.Says("a handover between two resources takes two applies"),
+		},
 		resource.TestStep{PreConfig: func() { r.WantHeld(gpu.VMOff, "avd-03") }, Config: block},
-		resource.TestStep{Config: block + rig.AssignmentOf("b", "avd-03", rig.AnyPartition), Check: rig.Then(func() { r.WantHeld(gpu.VMOff, "avd-03") })},
+		resource.TestStep{
+			Config: block + rig.AssignmentOf("b", "avd-03", rig.AnyPartition), Check: rig.Then(func() { r.WantHeld(gpu.VMOff, "avd-03") }),
+		},
 	)
 }
 
@@ -228,7 +235,8 @@ func TestATargetSeesAndChangesOnlyItself(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	part := "partition = { config = gpu_partition_config.vdi.id }"
-	c := rig.NewCLI(t, r.Block()+rig.Config4+rig.AssignmentOf("a", "avd-01", part, rig.MayStop)+rig.AssignmentOf("b", "avd-01", part, rig.MayStop)+rig.AssignmentOf("c", "avd-04", part, rig.MayStop))
+	c := rig.NewCLI(t, r.Block()+rig.Config4+rig.AssignmentOf("a", "avd-01", part, rig.MayStop)+
+		rig.AssignmentOf("b", "avd-01", part, rig.MayStop)+rig.AssignmentOf("c", "avd-04", part, rig.MayStop))
 	// It misses conflicts with what is not targeted, and invents none.
 	c.Apply("-target=gpu_vm_assignment.a")
 	r.WantHeld(gpu.VMRunning, "avd-01")
@@ -308,7 +316,9 @@ func TestAFailoverIsNotAChange(t *testing.T) {
 			"output \"host\" {\n  value = gpu_vm_assignment.a.vm_id\n}\n"
 	}
 	owner := func(host string) []statecheck.StateCheck {
-		return []statecheck.StateCheck{statecheck.ExpectKnownValue("gpu_vm_assignment.a", tfjsonpath.New("owner_host"), knownvalue.StringExact(host))}
+		return []statecheck.StateCheck{
+			statecheck.ExpectKnownValue("gpu_vm_assignment.a", tfjsonpath.New("owner_host"), knownvalue.StringExact(host)),
+		}
 	}
 	r.Steps(
 		resource.TestStep{Config: config(""), ConfigStateChecks: owner("hv01")},
@@ -450,7 +460,8 @@ func TestUnknownPartsWaitForTheApplyAndNeverCrash(t *testing.T) {
 	}
 	running := rig.Then(func() { r.WantVM("vm-1", gpu.VMRunning, 1) })
 	power := `power = terraform_data.x.output`
-	allow := `{ allow_shutdown = true, force_shutdown = null, allow_turn_off = null, start_after = null, shutdown_timeout = null, when = null }`
+	allow := `{ allow_shutdown = true, force_shutdown = null, allow_turn_off = null, start_after = null, shutdown_timeout = null, when = ` +
+		`null }`
 	r.Steps(
 		// power as a whole, and nothing else changes with it: it turns out to be policy.
 		resource.TestStep{Config: config(allow, rig.AnyPartition+"\n"+power), Check: running},
@@ -460,20 +471,37 @@ func TestUnknownPartsWaitForTheApplyAndNeverCrash(t *testing.T) {
 			Check:     rig.Then(func() { r.WantVM("vm-1", gpu.VMRunning, 1); r.ClearFaults("edge") }),
 		},
 		// partition as a whole.
-		resource.TestStep{Config: config(`{ max_partition_decode = 80 }`, rig.MayStop+"\npartition = { max_partition_decode = terraform_data.x.output.max_partition_decode }"), Check: running},
+		resource.TestStep{
+			Config: config(`{ max_partition_decode = 80 }`,
+				rig.MayStop+"\npartition = { max_partition_decode = terraform_data.x.output.max_partition_decode }"), Check: running,
+		},
 		// One value inside partition, then one inside power.
-		resource.TestStep{Config: config(`"`+rig.GPU1+`"`, rig.MayStop+"\npartition = { gpu_id = terraform_data.x.output, vram_mib = 948 }"), Check: rig.Then(func() {
-			if id, _ := r.PartitionOf("vm-1"); id != rig.GPU1 {
-				t.Errorf("vm-1 has a partition of GPU %q, want %q", id, rig.GPU1)
-			}
-		})},
-		resource.TestStep{Config: config(`"90s"`, "power = { allow_shutdown = true, shutdown_timeout = terraform_data.x.output }\npartition = { gpu_id = \""+rig.GPU1+"\" }"), Check: running},
+		resource.TestStep{
+			Config: config(`"`+rig.GPU1+`"`, rig.MayStop+"\npartition = { gpu_id = terraform_data.x.output, vram_mib = 948 }"),
+			Check: rig.Then(func() {
+				if id, _ := r.PartitionOf("vm-1"); id != rig.GPU1 {
+					t.Errorf("vm-1 has a partition of GPU %q, want %q", id, rig.GPU1)
+				}
+			}),
+		},
+		resource.TestStep{
+			Config: config(`"90s"`, "power = { allow_shutdown = true, shutdown_timeout = terraform_data.x.output }\npartition = { gpu_id = \""+
+				rig.GPU1+"\" }"), Check: running,
+		},
 		// Sets and settings.
 		resource.TestStep{Config: config(`["edge"]`, rig.MayStop+"\npartition = {}\nhosts = toset(terraform_data.x.output)"), Check: running},
-		resource.TestStep{Config: config(`33280`, rig.MayStop+"\npartition = {}\nhigh_memory_mapped_io_space_mib = terraform_data.x.output"), Check: running},
+		resource.TestStep{
+			Config: config(`33280`, rig.MayStop+"\npartition = {}\nhigh_memory_mapped_io_space_mib = terraform_data.x.output"), Check: running,
+		},
 		// A check that waited is not passed over.
-		resource.TestStep{Config: config(`"PCIROOT(99)"`, rig.MayStop+"\npartition = { gpu_id = terraform_data.x.output }"), ExpectError: rig.Says("GPU not found on the host")},
-		resource.TestStep{Config: config(`"soon"`, "power = { allow_shutdown = true, shutdown_timeout = terraform_data.x.output }\npartition = {}"), ExpectError: rig.Says("must be a positive duration")},
+		resource.TestStep{
+			Config:      config(`"PCIROOT(99)"`, rig.MayStop+"\npartition = { gpu_id = terraform_data.x.output }"),
+			ExpectError: rig.Says("GPU not found on the host"),
+		},
+		resource.TestStep{
+			Config:      config(`"soon"`, "power = { allow_shutdown = true, shutdown_timeout = terraform_data.x.output }\npartition = {}"),
+			ExpectError: rig.Says("must be a positive duration"),
+		},
 		resource.TestStep{Config: config(`"x"`, rig.MayStop+"\npartition = {}\nhigh_memory_mapped_io_space_mib = 33280"), Check: running},
 	)
 }
@@ -486,7 +514,9 @@ func TestAnUnknownConfigIsCheckedAtApply(t *testing.T) {
 			rig.Assignment("avd-03", "partition = { config = terraform_data.x.output }", "depends_on = [gpu_partition_config.vdi]")
 	}
 	r.Steps(
-		resource.TestStep{Config: config("nosuch"), ExpectError: rig.Says(`No host has a partition config "nosuch", and nothing in this run has made one so far.`)},
+		resource.TestStep{
+			Config: config("nosuch"), ExpectError: rig.Says(`No host has a partition config "nosuch", and nothing in this run has made one so far.`),
+		},
 		resource.TestStep{Config: config("vdi"), Check: rig.Then(func() { r.WantHeld(gpu.VMOff, "avd-03") })},
 	)
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/power"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/valid"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
@@ -32,26 +32,15 @@ func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequ
 	if resp.Diagnostics.HasError() {
 		return
 	}
-	where, name, named := strings.Cut(ref, "/")
-	var hosts []string
-	cluster := ""
-	switch {
-	case !named && !fleet.IsVMID(ref), named && (where == "" || name == ""):
-		resp.Diagnostics.AddError("Invalid import id", fmt.Sprintf("Found: %q.\nAn import id is a VM's id (GUID), host/name, host/id or cluster/name, such as hv01/avd-01.", ref))
+	ref, hosts, cluster, ok := r.importedFrom(ctx, ref, &resp.Diagnostics)
+	if !ok {
 		return
-	case named && (r.Fleet.Has(where) || r.Fleet.Unknown()):
-		hosts, ref = []string{where}, name
-	case named:
-		if members, unknown := r.Fleet.ClusterHosts(r.Fleet.LookAll(ctx), where); len(members)+len(unknown) == 0 {
-			resp.Diagnostics.AddError("Unknown host or cluster", fmt.Sprintf("Found: %q is neither a host of the provider, which knows %s, nor a cluster of one.", where, words.Join(r.Fleet.HostNames())))
-			return
-		}
-		cluster, ref = where, name
 	}
 	view, at, err := r.Fleet.LookForVM(ctx, ref, hosts, cluster, nil)
 	if ambiguous, ok := errors.AsType[*fleet.AmbiguousVMError](err); ok {
 		resp.Diagnostics.AddError("Several VMs fit the import id", fmt.Sprintf(
-			"Found: %v.\nFix: Import it as host/id, with the host that has the VM, such as %s/%s.", words.Capital(err.Error()), ambiguous.Found[0].Host, ambiguous.Found[0].VM.ID))
+			"Found: %v.\nFix: Import it as host/id, with the host that has the VM, such as %s/%s.", words.Capital(err.Error()),
+			ambiguous.Found[0].Host, ambiguous.Found[0].VM.ID))
 		return
 	}
 	if err != nil {
@@ -65,13 +54,37 @@ func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequ
 	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("owner_host"), at.Host)...) // where Read looks first
 }
 
+// importedFrom splits an import id into the VM and where it is.
+func (r *Resource) importedFrom(
+	ctx context.Context, id string, diags *diag.Diagnostics,
+) (ref string, hosts []string, cluster string, ok bool) {
+	where, name, named := strings.Cut(id, "/")
+	switch {
+	case !named && !fleet.IsVMID(id), named && (where == "" || name == ""):
+		diags.AddError("Invalid import id", fmt.Sprintf(
+			"Found: %q.\nAn import id is a VM's id (GUID), host/name, host/id or cluster/name, such as hv01/avd-01.", id))
+		return "", nil, "", false
+	case !named:
+		return id, nil, "", true
+	case r.Fleet.Has(where) || r.Fleet.Unknown():
+		return name, []string{where}, "", true
+	}
+	if members, unknown := r.Fleet.ClusterHosts(r.Fleet.LookAll(ctx), where); len(members)+len(unknown) == 0 {
+		diags.AddError("Unknown host or cluster", fmt.Sprintf(
+			"Found: %q is neither a host of the provider, which knows %s, nor a cluster of one.", where, words.Join(r.Fleet.HostNames())))
+		return "", nil, "", false
+	}
+	return name, nil, where, true
+}
+
 // readImported completes a state of which only the VM is known: from its claim when
 // there is one, else from what the VM has.
 func (r *Resource) readImported(ctx context.Context, m *model, v fleet.View, at fleet.FoundVM, diags *diag.Diagnostics) {
 	claim, claimed := fleet.RecordOf(v, at)
 	if claimed && claim.Owner != r.Fleet.Owner() {
 		diags.AddError("VM belongs to another owner", fmt.Sprintf(
-			"Found: VM %s on %s is claimed by owner %q, and this provider's owner is %q.\nFix: Destroy the assignment where it is declared, or use the same owner.",
+			"Found: VM %s on %s is claimed by owner %q, and this provider's owner is %q.\nFix: Destroy the assignment where it is "+
+				"declared, or use the same owner.",
 			words.Name(at.VM.Name), at.Host, claim.Owner, r.Fleet.Owner()))
 		return
 	}
@@ -93,9 +106,13 @@ func (r *Resource) readImported(ctx context.Context, m *model, v fleet.View, at 
 		m.Pool = object.NestedOf(ctx, poolType, poolModel{ID: types.StringValue(a.Pool.ID), Count: count}, diags)
 	case a.Device != nil:
 		ids := object.SetOf(ctx, types.StringType, a.Device.GPUIDs, diags)
-		m.Device = object.NestedOf(ctx, deviceType, deviceModel{Host: types.StringValue(at.Host), GPUIDs: ids, Dismount: scope.Forced(a.Device.Force)}, diags)
+		m.Device = object.NestedOf(ctx, deviceType, deviceModel{
+			Host: types.StringValue(at.Host), GPUIDs: ids,
+			Dismount: scope.Forced(a.Device.Force),
+		}, diags)
 	default:
-		diags.AddError("VM has no GPU", fmt.Sprintf("Found: VM %s on %s has neither a GPU partition adapter nor a GPU.\nFix: Declare the assignment without importing it.",
+		diags.AddError("VM has no GPU", fmt.Sprintf("Found: VM %s on %s has neither a GPU partition adapter nor a GPU.\n"+
+			"Fix: Declare the assignment without importing it.",
 			words.Name(at.VM.Name), at.Host))
 		return
 	}
@@ -105,7 +122,7 @@ func (r *Resource) readImported(ctx context.Context, m *model, v fleet.View, at 
 
 func encodePartition(p gpu.PartitionWant) partitionModel {
 	return partitionModel{
-		Config: object.Text(p.Config), GPUID: object.Text(p.PinnedGPU), VRAMMiB: object.InMiB(p.VRAM),
+		Config: object.NullIfEmpty(p.Config), GPUID: object.NullIfEmpty(p.PinnedGPU), VRAMMiB: object.MiBFromBytes(p.VRAM),
 		MinVRAMMiB: mib(p.Quotas.VRAM.Min), MaxVRAMMiB: mib(p.Quotas.VRAM.Max), OptimalVRAMMiB: mib(p.Quotas.VRAM.Optimal),
 		MinEncode: number(p.Quotas.Encode.Min), MaxEncode: number(p.Quotas.Encode.Max), OptimalEncode: number(p.Quotas.Encode.Optimal),
 		MinDecode: number(p.Quotas.Decode.Min), MaxDecode: number(p.Quotas.Decode.Max), OptimalDecode: number(p.Quotas.Decode.Optimal),
@@ -114,12 +131,13 @@ func encodePartition(p gpu.PartitionWant) partitionModel {
 }
 
 func (m *model) settings(s gpu.VMSettings) {
-	m.LowMMIO, m.HighMMIO, m.Cache = object.InMiB(s.LowMemoryMappedIOSpace), object.InMiB(s.HighMemoryMappedIOSpace), types.BoolPointerValue(s.GuestControlledCache)
+	m.LowMMIO, m.HighMMIO, m.Cache = object.MiBFromBytes(s.LowMemoryMappedIOSpace), object.MiBFromBytes(s.HighMemoryMappedIOSpace),
+		types.BoolPointerValue(s.GuestControlledCache)
 	m.Stop, m.Offline = types.StringPointerValue((*string)(s.AutomaticStopAction)), types.StringPointerValue((*string)(s.OfflineAction))
 }
 
 // unitsValidator accepts whole numbers from 0 to 2^64-1.
-type unitsValidator struct{ valid.Must }
+type unitsValidator struct{ tfschema.Must }
 
 func (u unitsValidator) ValidateNumber(_ context.Context, req validator.NumberRequest, resp *validator.NumberResponse) {
 	if req.ConfigValue.IsNull() || req.ConfigValue.IsUnknown() {

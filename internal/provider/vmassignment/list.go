@@ -15,7 +15,8 @@ import (
 // NewList makes the list resource.
 func NewList() list.ListResource {
 	return listing.Type{
-		Name: ResourceType, Claim: gpu.ClaimAssignment, Object: "VM assignments", KindsOf: "What the VM has", Kinds: []string{"partition", "pool", "device"},
+		Name: ResourceType, Claim: gpu.ClaimAssignment, Object: "VM assignments", KindsOf: "What the VM has",
+		Kinds: []string{"partition", "pool", "device"},
 		Kind: func(a *fleet.Adoptable) string {
 			switch w := a.Want.Assignment; {
 			case w.Partition != nil:

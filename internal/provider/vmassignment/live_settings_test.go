@@ -25,11 +25,14 @@ func TestLiveSettingChangesWithTheLayout(t *testing.T) {
 	r.Steps(
 		resource.TestStep{Config: r.Block() + rig.Config4 + assign("")},
 		resource.TestStep{
-			Config:           r.Block() + rig.ConfigOf(8, rig.Both, `max_disruption = "vm_restart"`) + assign(`automatic_stop_action = "shut_down"`),
-			ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectUnknownValue("gpu_vm_assignment.a", tfjsonpath.New("partition_vram_mib"))}},
+			Config: r.Block() + rig.ConfigOf(8, rig.Both, `max_disruption = "vm_restart"`) + assign(`automatic_stop_action = "shut_down"`),
+			ConfigPlanChecks: resource.ConfigPlanChecks{
+				PreApply: []plancheck.PlanCheck{plancheck.ExpectUnknownValue("gpu_vm_assignment.a", tfjsonpath.New("partition_vram_mib"))},
+			},
 			Check: rig.Then(func() {
 				vm := r.Machine("avd-01")
-				if len(vm.PartitionAdapters) != 1 || vm.State != gpu.VMRunning || vm.Settings.AutomaticStopAction == nil || *vm.Settings.AutomaticStopAction != gpu.StopShutDown {
+				if len(vm.PartitionAdapters) != 1 || vm.State != gpu.VMRunning || vm.Settings.AutomaticStopAction == nil ||
+					*vm.Settings.AutomaticStopAction != gpu.StopShutDown {
 					t.Errorf("avd-01 is %+v", vm)
 				}
 			}),
@@ -45,7 +48,8 @@ func TestLiveSettingChangesWithTheConfig(t *testing.T) {
 	config := r.Block() + configOn("c", 8, map[string][]string{"hv01": {rig.GPU0}}) + configOn("d", 2, map[string][]string{"hv01": {rig.GPU1}})
 	holds := func(id string, mib int64) []statecheck.StateCheck {
 		return []statecheck.StateCheck{
-			statecheck.ExpectKnownValue("gpu_vm_assignment.a", tfjsonpath.New("gpu_ids"), knownvalue.SetExact([]knownvalue.Check{knownvalue.StringExact(id)})),
+			statecheck.ExpectKnownValue("gpu_vm_assignment.a", tfjsonpath.New("gpu_ids"),
+				knownvalue.SetExact([]knownvalue.Check{knownvalue.StringExact(id)})),
 			statecheck.ExpectKnownValue("gpu_vm_assignment.a", tfjsonpath.New("partition_vram_mib"), knownvalue.Int64Exact(mib)),
 		}
 	}
@@ -57,9 +61,11 @@ func TestLiveSettingChangesWithTheConfig(t *testing.T) {
 			Check:             rig.Then(func() { wantPartition(r, "avd-01", rig.GPU0, 1896) }),
 		},
 		resource.TestStep{
-			Config:           config + rig.AssignmentOf("a", "avd-01", rig.AnyPartition, rig.MayStop),
-			ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectUnknownValue("gpu_vm_assignment.a", tfjsonpath.New("gpu_ids"))}},
-			Check:            rig.Then(func() { r.WantVM("avd-01", gpu.VMRunning, 1) }),
+			Config: config + rig.AssignmentOf("a", "avd-01", rig.AnyPartition, rig.MayStop),
+			ConfigPlanChecks: resource.ConfigPlanChecks{
+				PreApply: []plancheck.PlanCheck{plancheck.ExpectUnknownValue("gpu_vm_assignment.a", tfjsonpath.New("gpu_ids"))},
+			},
+			Check: rig.Then(func() { r.WantVM("avd-01", gpu.VMRunning, 1) }),
 		},
 	)
 }

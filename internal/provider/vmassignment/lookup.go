@@ -19,7 +19,9 @@ import (
 )
 
 // find resolves the VM for a plan that changes something.
-func (r *Resource) find(ctx context.Context, plan *model, want gpu.Assignment, prior *gpu.Assignment, diags *diag.Diagnostics) (fleet.View, fleet.FoundVM, bool) {
+func (r *Resource) find(
+	ctx context.Context, plan *model, want gpu.Assignment, prior *gpu.Assignment, diags *diag.Diagnostics,
+) (fleet.View, fleet.FoundVM, bool) {
 	hosts, cluster := r.within(ctx, plan, diags)
 	if diags.HasError() {
 		return fleet.View{}, fleet.FoundVM{}, false
@@ -68,7 +70,8 @@ func (r *Resource) within(ctx context.Context, m *model, diags *diag.Diagnostics
 	s, _ := scope.Decode(ctx, m.Hosts, m.Cluster, types.ObjectNull(scope.SelectorType), diags)
 	for _, n := range s.Hosts {
 		if !r.Fleet.Has(n) {
-			diags.AddAttributeError(path.Root("hosts"), "Unknown host", fmt.Sprintf("Found: %q is not a host of the provider, which knows %s.", n, words.Join(r.Fleet.HostNames())))
+			diags.AddAttributeError(path.Root("hosts"), "Unknown host", fmt.Sprintf("Found: %q is not a host of the provider, which knows %s.", n,
+				words.Join(r.Fleet.HostNames())))
 		}
 	}
 	return s.Hosts, s.Cluster
@@ -80,18 +83,23 @@ func (r *Resource) notFound(diags *diag.Diagnostics, ref string, v fleet.View, e
 	switch {
 	case errors.As(err, &ambiguous) && ambiguous.SameID():
 		diags.AddAttributeError(path.Root("vm"), "Several hosts show this VM", fmt.Sprintf(
-			"%s\n\nFound: %v.\nWanted: A VM is on one host, or moves between the nodes of one cluster.\nFix: Say with hosts which one is meant. Then remove the copy "+
-				"from the host where it does not belong, or take a host that shows VMs that are not there out of the provider's hosts.", label(ref), words.Capital(err.Error())))
+			"%s\n\nFound: %v.\nWanted: A VM is on one host, or moves between the nodes of one cluster.\n"+
+				"Fix: Say with hosts which one is meant. Then remove the copy "+
+				"from the host where it does not belong, or take a host that shows VMs that are not there out of the provider's hosts.", label(ref),
+			words.Capital(err.Error())))
 	case errors.As(err, &ambiguous):
 		diags.AddAttributeError(path.Root("vm"), "VM name is not unique", fmt.Sprintf(
 			"%s\n\nFound: %v.\nFix: Write the VM's id, or say where to look with hosts or cluster.", label(ref), words.Capital(err.Error())))
 	case errors.As(err, &gone) && len(gone.Copies) > 0:
 		diags.AddAttributeError(path.Root("vm"), "Only a replica of the VM was found", fmt.Sprintf(
-			"%s\n\nFound: %v.\nFix: Add the host that has the VM itself to the provider's hosts, or fail the VM over to the replica first.", label(ref), words.Capital(err.Error())))
+			"%s\n\nFound: %v.\nFix: Add the host that has the VM itself to the provider's hosts, or fail the VM over to the replica first.",
+			label(ref), words.Capital(err.Error())))
 	case v.Complete():
 		diags.AddAttributeError(path.Root("vm"), "VM does not exist", fmt.Sprintf(
-			"%s\n\nFound: None of the hosts %s has a VM with the name or id %q.\nFix: Correct the name. For a VM that is made in the same run, refer to its "+
-				"resource's id: it is unknown until the VM exists, and this check then waits for it.", label(ref), words.Join(slices.Sorted(maps.Keys(v.Hosts))), ref))
+			"%s\n\nFound: None of the hosts %s has a VM with the name or id %q.\nFix: Correct the name. "+
+				"For a VM that is made in the same run, refer to its "+
+				"resource's id: it is unknown until the VM exists, and this check then waits for it.", label(ref),
+			words.Join(slices.Sorted(maps.Keys(v.Hosts))), ref))
 	default:
 		report.Unreachable(diags, r.Fleet, label(ref), v, held)
 	}

@@ -14,10 +14,11 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/power"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
 )
 
 type model struct {
@@ -80,9 +81,12 @@ type deviceModel struct {
 }
 
 var (
-	partitionType = object.Types(partitionAttributes())
+	partitionType = tfschema.TypesOf(partitionAttributes())
 	poolType      = map[string]attr.Type{"id": types.StringType, "count": types.Int64Type}
-	deviceType    = map[string]attr.Type{"host": types.StringType, "gpu_ids": types.SetType{ElemType: types.StringType}, "dismount": types.ObjectType{AttrTypes: scope.DismountType}}
+	deviceType    = map[string]attr.Type{
+		"host": types.StringType, "gpu_ids": types.SetType{ElemType: types.StringType},
+		"dismount": types.ObjectType{AttrTypes: scope.DismountType},
+	}
 )
 
 // declared reads what the configuration asks for, once all is known that matters.
@@ -90,7 +94,7 @@ func (m *model) declared(ctx context.Context, defaults gpu.Power, diags *diag.Di
 	a := gpu.Assignment{VM: m.VM.ValueString(), Power: power.Decode(m.Power, defaults, diags)}
 	if p := object.Decode[partitionModel](m.Partition, diags); p != nil {
 		a.Kind, a.Partition = gpu.AssignPartition, &gpu.PartitionWant{
-			Config: p.Config.ValueString(), VRAM: object.MiB(p.VRAMMiB), PinnedGPU: p.GPUID.ValueString(),
+			Config: p.Config.ValueString(), VRAM: object.BytesFromMiB(p.VRAMMiB), PinnedGPU: p.GPUID.ValueString(),
 			Quotas: gpu.Quotas{
 				VRAM:    gpu.Quota{Min: vramUnits(p.MinVRAMMiB), Max: vramUnits(p.MaxVRAMMiB), Optimal: vramUnits(p.OptimalVRAMMiB)},
 				Encode:  gpu.Quota{Min: units(p.MinEncode), Max: units(p.MaxEncode), Optimal: units(p.OptimalEncode)},
@@ -106,12 +110,16 @@ func (m *model) declared(ctx context.Context, defaults gpu.Power, diags *diag.Di
 		}
 	}
 	if d := object.Decode[deviceModel](m.Device, diags); d != nil {
-		a.Kind, a.Device = gpu.AssignDevice, &gpu.DeviceWant{Host: d.Host.ValueString(), GPUIDs: object.Strings(ctx, d.GPUIDs, diags), Force: scope.ByForce(d.Dismount, diags)}
+		a.Kind, a.Device = gpu.AssignDevice, &gpu.DeviceWant{
+			Host: d.Host.ValueString(), GPUIDs: object.Strings(ctx, d.GPUIDs, diags),
+			Force: scope.ByForce(d.Dismount, diags),
+		}
 		slices.Sort(a.Device.GPUIDs)
 	}
 	a.Settings = gpu.VMSettings{
-		LowMemoryMappedIOSpace: object.MiB(m.LowMMIO), HighMemoryMappedIOSpace: object.MiB(m.HighMMIO), GuestControlledCache: m.Cache.ValueBoolPointer(),
-		AutomaticStopAction: (*gpu.StopAction)(m.Stop.ValueStringPointer()), OfflineAction: (*gpu.OfflineAction)(m.Offline.ValueStringPointer()),
+		LowMemoryMappedIOSpace: object.BytesFromMiB(m.LowMMIO), HighMemoryMappedIOSpace: object.BytesFromMiB(m.HighMMIO),
+		GuestControlledCache: m.Cache.ValueBoolPointer(),
+		AutomaticStopAction:  (*gpu.StopAction)(m.Stop.ValueStringPointer()), OfflineAction: (*gpu.OfflineAction)(m.Offline.ValueStringPointer()),
 	}
 	return a
 }
@@ -132,7 +140,7 @@ func poolName(id string) string {
 	return id
 }
 
-func vramUnits(v types.Int64) *uint64 { return (*uint64)(object.MiB(v)) }
+func vramUnits(v types.Int64) *uint64 { return (*uint64)(object.BytesFromMiB(v)) }
 
 // units reads driver units, whose largest value does not fit an int64.
 func units(v types.Number) *uint64 {
@@ -150,7 +158,7 @@ func number(n *uint64) types.Number {
 	return types.NumberValue(new(big.Float).SetUint64(*n))
 }
 
-func mib(n *uint64) types.Int64 { return object.InMiB((*gpu.Bytes)(n)) }
+func mib(n *uint64) types.Int64 { return object.MiBFromBytes((*gpu.Bytes)(n)) }
 
 // observe writes what the host has into the computed attributes. a is what is
 // declared; drift is empty right after an apply.
@@ -187,5 +195,5 @@ func (m *model) observe(ctx context.Context, v fleet.View, at fleet.FoundVM, a g
 	}
 	slices.Sort(ids)
 	m.GPUIDs = object.SetOf(ctx, types.StringType, slices.Compact(ids), diags)
-	m.Drift = drift.Encode(ctx, change.AssignmentDifferences(h, vm, &a, claim), diags)
+	m.Drift = report.EncodeDrift(ctx, change.AssignmentDifferences(h, vm, &a, claim), diags)
 }

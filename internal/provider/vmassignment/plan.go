@@ -11,8 +11,6 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/lifecycle"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/power"
@@ -21,84 +19,97 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
 )
 
-// plan finds the VM, decides whether it has to be touched, and proves the plan against the hosts
-// and the rest of this run.
-func (r *Resource) plan(ctx context.Context, p *lifecycle.Planning[model]) (stays bool) {
-	plan, state, prior, resp := p.Plan, p.State, p.Prior.Assignment, p.Resp
-	want, known := gpu.Assignment{}, p.Known && object.Known(plan.Hosts, plan.Cluster, plan.Power)
-	if known {
-		want = plan.declared(ctx, r.Fleet.Power(), &resp.Diagnostics)
+// declare lets the partition configs of this run know what may be done to the VM, as long as it is the one of the state.
+func (r *Resource) declare(ctx context.Context, p *planning) bool {
+	want, diags := gpu.Assignment{}, &p.Resp.Diagnostics
+	p.Known = p.Known && object.Known(p.Plan.Hosts, p.Plan.Cluster, p.Plan.Power)
+	if p.Known {
+		want = p.Plan.declared(ctx, r.Fleet.Power(), diags)
 	}
-	policy := r.policy(plan, &resp.Diagnostics)
-	resp.Diagnostics.Append(instance.SetDeclaredPower(ctx, resp.Private, &policy.Power)...)
-	if prior != nil {
-		r.declare(p.Inst, policy, prior.VMID, prior.Host, r.Fleet.Seen(), &resp.Diagnostics)
+	p.Want = gpu.Want{Assignment: &want}
+	policy := r.policy(p.Plan, diags)
+	diags.Append(lifecycle.SetDeclaredPower(ctx, p.Resp.Private, &policy.Power)...)
+	if prior := p.Prior.Assignment; prior != nil {
+		policy.VMID, policy.Host = prior.VMID, prior.Host
+		r.announce(p, policy, r.Fleet.Seen())
 	}
-	sameVM := state != nil && plan.VM.Equal(state.VM)
-	// An assignment that waited for the VM's power-off, and may not wait any more.
-	due := state != nil && state.Pending.ValueBool() && !want.Power.NextOff
-	same := known && state != nil && !due && len(p.Differs) == 0 && r.AsksTheSame(plan, state, p.Req.Config)
-	unchanged := same && !r.configChanges(want)
+	return true
+}
 
+func (r *Resource) stays(_ context.Context, p *planning) bool {
+	return r.undisturbed(p) && r.AsksTheSame(p.Plan, p.State, p.Req.Config)
+}
+
+// undisturbed reports whether nothing but its configuration asks for a change of an assignment: no assignment that waited for the VM's
+// power-off, and may not wait any more, and no change of the layout that its partition comes from.
+func (r *Resource) undisturbed(p *planning) bool {
+	due := p.State.Pending.ValueBool() && !p.Want.Assignment.Power.NextOff
+	return !due && len(p.Differs) == 0 && !r.configChanges(*p.Want.Assignment)
+}
+
+// compute makes unknown what an apply may change. A VM that is not known yet is mostly one that is made anew: a replacement is right
+// whichever VM it turns out to be.
+func (r *Resource) compute(_ context.Context, p *planning) {
+	plan, state, want := p.Plan, p.State, *p.Want.Assignment
 	switch {
-	case unchanged:
+	case p.Unchanged:
 		plan.keep(state)
-	case known && sameVM && !due && len(p.Differs) == 0 && !r.configChanges(want) && change.OnlyLiveSettings(*prior, want):
+	case p.Known && state != nil && plan.VM.Equal(state.VM) && r.undisturbed(p) && change.OnlyLiveSettings(*p.Prior.Assignment, want):
 		plan.keep(state) // nothing that the VM holds can change
-		plan.Drift = object.None(drift.Type)
+		plan.Drift = report.NoDrift()
 	default:
-		plan.forget(want, known, r.Fleet.PowerUnknown())
+		plan.forget(want, p.Known, r.Fleet.PowerUnknown())
 	}
 	if state != nil && plan.VM.IsUnknown() {
-		// A reference that is not known yet mostly means a VM that is made anew. A
-		// replacement is right whichever VM it turns out to be.
-		resp.RequiresReplace = append(resp.RequiresReplace, path.Root("vm"))
-		plan.VMID = types.StringUnknown()
+		replaceVM(p)
 	}
-	if !known || r.Fleet.Unknown() {
-		r.Fleet.Ledger.Forget(p.Inst) // its checks wait until apply
-		p.Show(ctx)
-		return false
-	}
+}
 
-	ch := change.Change{Subject: label(want.VM), Token: instance.Token(ctx, p.Req.Private), Prior: p.Prior, Want: gpu.Want{Assignment: &want}, Unchanged: unchanged}
-	ch.Adopt = state != nil && ch.Token == ""
-	if unchanged {
-		p.Show(ctx)
-		r.planUnchanged(ctx, p, ch)
-		return false
+// hold goes by what this run has seen of the VM.
+func (r *Resource) hold(_ context.Context, p *planning, seen fleet.View) {
+	want, prior := p.Want.Assignment, p.Prior.Assignment
+	want.VMID, want.Host = prior.VMID, prior.Host
+	if at, err := fleet.FindVMNear(seen, want.VMID, want.Host); err == nil {
+		want.VMName, want.Host = at.VM.Name, at.Host
+		r.warnOfName(&p.Resp.Diagnostics, *want)
 	}
-	view, at, ok := r.find(ctx, plan, want, prior, &resp.Diagnostics)
+}
+
+// choose finds the VM. The destroy of a replacement, which takes the GPU from a VM and gives it again, is planned first. An assignment
+// that goes to another VM leaves the one that it has.
+func (r *Resource) choose(ctx context.Context, p *planning, planned *change.Change) (fleet.View, bool) {
+	want, prior, diags := p.Want.Assignment, p.Prior.Assignment, &p.Resp.Diagnostics
+	view, at, ok := r.find(ctx, p.Plan, *want, prior, diags)
 	if !ok {
-		r.Fleet.Ledger.Forget(p.Inst)
-		p.Show(ctx)
-		return false
+		return view, false
 	}
-	report.Unfinished(&resp.Diagnostics, r.Fleet, view)
+	report.Unfinished(diags, r.Fleet, view)
 	want.VMID, want.VMName, want.Host = at.VM.ID, at.VM.Name, at.Host
-	leaves := false
-	switch before := r.Fleet.Ledger.Prior(p.Inst).Assignment; {
-	case state == nil && before != nil && gpu.SameID(at.VM.ID, before.VMID):
-		again := *before // a replacement, which takes the GPU away and gives it again
-		again.Power = again.Power.Stricter(want.Power)
-		r.PlanDestroy(ctx, p, gpu.Want{Assignment: &again})
-	case state == nil:
-		r.declare(p.Inst, policy, at.VM.ID, at.Host, view, &resp.Diagnostics)
-	case gpu.SameID(at.VM.ID, state.VMID.ValueString()):
-		ch.Approved = instance.Seen(ctx, p.Req.Private)
+	replaced := r.Fleet.Ledger.Prior(p.Instance).Assignment
+	switch {
+	case prior == nil && replaced != nil && gpu.SameID(at.VM.ID, replaced.VMID):
+		r.PlanDestroy(ctx, p, stricter(*replaced, want.Power))
+	case prior == nil:
+		r.announce(p, r.policyOf(*want), view)
+	case gpu.SameID(at.VM.ID, prior.VMID):
+		planned.Approved = lifecycle.Seen(ctx, p.Req.Private)
 	default:
-		resp.RequiresReplace = append(resp.RequiresReplace, path.Root("vm"))
-		plan.VMID = types.StringUnknown()
-		leaves = true
+		replaceVM(p)
+		p.Leaves = new(stricter(*prior, want.Power))
 	}
-	p.Show(ctx)
-	stays = r.Record(ctx, p, view, ch)
-	if leaves { // after the record, by which another that leaves the wanted VM hands it over
-		was := *prior
-		was.Power = was.Power.Stricter(want.Power)
-		r.PlanDestroy(ctx, p, gpu.Want{Assignment: &was})
-	}
-	return stays
+	return view, true
+}
+
+// replaceVM replaces the assignment by one of another VM.
+func replaceVM(p *planning) {
+	p.Resp.RequiresReplace = append(p.Resp.RequiresReplace, path.Root("vm"))
+	p.Plan.VMID = types.StringUnknown()
+}
+
+// stricter is an assignment of whose VM no more may be disturbed than another policy allows as well.
+func stricter(a gpu.Assignment, also gpu.Power) gpu.Want {
+	a.Power = a.Power.Stricter(also)
+	return gpu.Want{Assignment: &a}
 }
 
 // policy is what the configuration lets be done to the VM, and shows it in the plan.
@@ -113,22 +124,15 @@ func (r *Resource) policy(plan *model, diags *diag.Diagnostics) whatif.Policy {
 	return p
 }
 
-// declare lets the partition configs of this run know what may be done to a VM now.
-func (r *Resource) declare(inst string, p whatif.Policy, vmID, host string, v fleet.View, diags *diag.Diagnostics) {
-	p.VMID, p.Host = vmID, host
-	report.Findings(diags, p.Label, r.Fleet.Ledger.Declare(inst, p, func() []rules.Finding { return r.Fleet.CheckPolicy(v, p) }))
+// policyOf is what an assignment of which all is known lets be done to its VM.
+func (r *Resource) policyOf(a gpu.Assignment) whatif.Policy {
+	return whatif.Policy{Label: label(a.VM), VMID: a.VMID, Host: a.Host, Power: a.Power, Unknown: r.Fleet.PowerUnknown()}
 }
 
-// planUnchanged records what the resource goes on holding. It goes by what this run
-// has seen: a change of policy alone asks nobody.
-func (r *Resource) planUnchanged(ctx context.Context, p *lifecycle.Planning[model], ch change.Change) {
-	want, view := ch.Want.Assignment, r.Fleet.Seen()
-	want.VMID, want.Host = p.Prior.Assignment.VMID, p.Prior.Assignment.Host
-	if at, err := fleet.FindVMNear(view, want.VMID, want.Host); err == nil {
-		want.VMName, want.Host = at.VM.Name, at.Host
-		r.warnOfName(&p.Resp.Diagnostics, *want)
-	}
-	r.Record(ctx, p, view, ch)
+// announce lets the partition configs of this run know what may be done to a VM now.
+func (r *Resource) announce(p *planning, policy whatif.Policy, view fleet.View) {
+	findings := r.Fleet.Ledger.Declare(p.Instance, policy, func() []rules.Finding { return r.Fleet.CheckPolicy(view, policy) })
+	report.Findings(&p.Resp.Diagnostics, policy.Label, findings)
 }
 
 // warnOfName says that a name in the configuration is out of date: the VM that it
@@ -138,13 +142,14 @@ func (r *Resource) warnOfName(diags *diag.Diagnostics, a gpu.Assignment) {
 		return
 	}
 	diags.AddAttributeWarning(path.Root("vm"), "The VM has another name now", fmt.Sprintf(
-		"%s\n\nFound: The VM (id %s) is called %q on %s.\nFix: Write its new name, or its id, which never changes.", label(a.VM), a.VMID, a.VMName, a.Host))
+		"%s\n\nFound: The VM (id %s) is called %q on %s.\nFix: Write its new name, or its id, which never changes.", label(a.VM), a.VMID,
+		a.VMName, a.Host))
 }
 
 // around looks for the VM, and lets the partition configs of this run know what a destroy may do to it.
-func (r *Resource) around(ctx context.Context, p *lifecycle.Planning[model], was gpu.Want) fleet.View {
-	prior := was.Assignment
-	r.declare(p.Inst, whatif.Policy{Label: label(prior.VM), Power: prior.Power, Unknown: r.Fleet.PowerUnknown()}, prior.VMID, prior.Host, r.Fleet.Seen(), &p.Resp.Diagnostics)
+func (r *Resource) around(ctx context.Context, p *planning, want gpu.Want) fleet.View {
+	prior := want.Assignment
+	r.announce(p, r.policyOf(*prior), r.Fleet.Seen())
 	// That the VM is not found, the destroy itself says, if anything is wrong with it.
 	view, _, _ := r.Fleet.LookForVM(ctx, prior.VMID, nil, "", r.hint(*prior))
 	return view
@@ -160,7 +165,7 @@ func (m *model) keep(state *model) {
 // planned.
 func (m *model) forget(want gpu.Assignment, known, powerUnknown bool) {
 	m.OwnerHost, m.GPUIDs, m.PartitionID = types.StringUnknown(), types.SetUnknown(types.StringType), types.Int64Unknown()
-	m.PartitionVRAMMiB, m.Pending, m.Drift = types.Int64Unknown(), types.BoolUnknown(), object.None(drift.Type)
+	m.PartitionVRAMMiB, m.Pending, m.Drift = types.Int64Unknown(), types.BoolUnknown(), report.NoDrift()
 	if known && want.Partition == nil {
 		m.PartitionID, m.PartitionVRAMMiB = types.Int64Null(), types.Int64Null()
 	}

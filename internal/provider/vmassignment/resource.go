@@ -18,7 +18,6 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/lifecycle"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/power"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
@@ -43,10 +42,16 @@ func New() resource.Resource { return of(nil) }
 func of(f *fleet.Fleet) *Resource {
 	r := &Resource{}
 	r.Fleet, r.Of = f, lifecycle.Parts[model]{
-		Type: ResourceType, Creating: "assign a GPU", Changing: "change the assignment", Destroying: "take the GPU from the VM", Differs: "Assignment differs",
-		Limit: perVM, Timeouts: func(m *model) timeouts.Value { return m.Timeouts }, Drift: func(m *model) *types.List { return &m.Drift },
-		Label: func(w gpu.Want) string { return label(w.Assignment.VM) }, At: path.Root("vm"), Identify: identify, Prior: r.prior, Plan: r.plan, Around: r.around,
-		Policy: []string{"cluster", "hosts", "power", "timeouts"},
+		Type: ResourceType, Differs: "Assignment differs",
+		Creating: "assign a GPU", Changing: "change the assignment", Destroying: "take the GPU from the VM",
+		Limit: perVM, DisturbsAt: path.Root("vm"), Policy: []string{"cluster", "hosts", "power", "timeouts"},
+		Timeouts: func(m *model) timeouts.Value { return m.Timeouts },
+		Drift:    func(m *model) *types.List { return &m.Drift },
+		Label:    func(w gpu.Want) string { return label(w.Assignment.VM) },
+		Prior:    r.prior, Identify: identify,
+		Planner: lifecycle.Planner[model]{
+			Declare: r.declare, Stays: r.stays, Compute: r.compute, Hold: r.hold, Choose: r.choose, Around: r.around,
+		},
 		Touches: func(c *lifecycle.Call[model]) bool {
 			return c.Plan.OwnerHost.IsUnknown() || !r.AsksTheSame(c.Plan, c.State, c.Config)
 		},
@@ -54,6 +59,8 @@ func of(f *fleet.Fleet) *Resource {
 	}
 	return r
 }
+
+type planning = lifecycle.Planning[model]
 
 func identify(ctx context.Context, known, next *tfsdk.ResourceIdentity, m *model) diag.Diagnostics {
 	return lifecycle.Identify(ctx, known, next, identityModel{VMID: m.VMID})
@@ -91,7 +98,8 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 	_, at, ok := r.find(ctx, c.Plan, want, c.Prior.Assignment, c.Diags)
 	if !ok {
 		if !c.Diags.HasError() {
-			c.Diags.AddAttributeError(path.Root("vm"), "VM was not found", fmt.Sprintf("%s\n\nFound: The hosts that answer do not have it, and others do not answer.", label(want.VM)))
+			c.Diags.AddAttributeError(path.Root("vm"), "VM was not found", fmt.Sprintf("%s\n\nFound: The hosts that answer do not have it, "+
+				"and others do not answer.", label(want.VM)))
 		}
 		return false
 	}
@@ -126,70 +134,83 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 }
 
 // read finds the VM, completes an import, and writes what the hosts have.
-func (r *Resource) read(ctx context.Context, state *model, req resource.ReadRequest, resp *resource.ReadResponse) (own *gpu.Claim, records map[string]*gpu.Claim, ok bool) {
-	var hint []string
-	if h := state.OwnerHost.ValueString(); h != "" {
-		hint = []string{h}
-	}
-	s, _ := scope.Decode(ctx, state.Hosts, state.Cluster, types.ObjectNull(scope.SelectorType), &resp.Diagnostics)
-	id := state.VMID.ValueString()
-	if len(hint) == 0 {
-		hint = s.Hosts
-	}
-	view, at, err := r.Fleet.LookForVM(ctx, id, nil, "", hint)
-	if err != nil && notOneVM(err) {
-		resp.Diagnostics.AddAttributeWarning(path.Root("vm"), "The VM's host is not known", fmt.Sprintf(
-			"%s\n\nFound: %v.\nThe state stays as it is.", label(state.VM.ValueString()), words.Capital(err.Error())))
+func (r *Resource) read(
+	ctx context.Context, state *model, req resource.ReadRequest, resp *resource.ReadResponse,
+) (own *gpu.Claim, records map[string]*gpu.Claim, ok bool) {
+	view, at, found := r.lookAgain(ctx, state, resp)
+	if !found {
 		return nil, nil, false
 	}
-	if err != nil {
-		for _, h := range hint {
-			if !r.Fleet.Has(h) { // the VM may well be there still, where nobody can ask
-				view.Errors[h] = &fleet.UnknownHostError{Host: h, Known: r.Fleet.HostNames()}
-			}
-		}
-		if view.Complete() {
-			resp.State.RemoveResource(ctx) // every host has answered that it does not have the VM
-			return nil, nil, false
-		}
-		if view.Answered() {
-			report.Unfinished(&resp.Diagnostics, r.Fleet, view)
-			return nil, nil, false // some host cannot tell its VMs; what the state has is the best that anybody knows
-		}
-		report.Unreachable(&resp.Diagnostics, r.Fleet, label(state.VM.ValueString()), view, hint...)
-		return nil, nil, false
-	}
-	report.Unfinished(&resp.Diagnostics, r.Fleet, view)
+	diags := &resp.Diagnostics
+	report.Unfinished(diags, r.Fleet, view)
 	imported := state.Partition.IsNull() && state.Pool.IsNull() && state.Device.IsNull()
-	if u, unknown := view.Hosts[at.Host].Concerning(at.VM.ID, nil, gpu.PartVMs, gpu.PartDevices, gpu.PartCluster, gpu.PartPartitions); unknown {
+	parts := []gpu.Part{gpu.PartVMs, gpu.PartDevices, gpu.PartCluster, gpu.PartPartitions}
+	if part, unknown := view.Hosts[at.Host].Concerning(at.VM.ID, nil, parts...); unknown {
 		if imported {
-			resp.Diagnostics.AddError("VM cannot be read", fmt.Sprintf(
-				"Host: %s\nFound: Of %s this cannot be read: %s\nFix: Repair it on the host, and import again.", at.Host, label(at.VM.Name), u))
+			diags.AddError("VM cannot be read", fmt.Sprintf(
+				"Host: %s\nFound: Of %s this cannot be read: %s\nFix: Repair it on the host, and import again.", at.Host, label(at.VM.Name), part))
 		}
 		return nil, nil, false // what the state has is the best that anybody knows
 	}
 	if imported {
-		r.readImported(ctx, state, view, at, &resp.Diagnostics)
-		if resp.Diagnostics.HasError() {
+		if r.readImported(ctx, state, view, at, diags); diags.HasError() {
 			return nil, nil, false
 		}
 	}
-	a := state.declared(ctx, r.Fleet.Power(), &resp.Diagnostics)
-	state.observe(ctx, view, at, a, &resp.Diagnostics)
+	state.observe(ctx, view, at, state.declared(ctx, r.Fleet.Power(), diags), diags)
 	seen := change.Approved{Keys: []string{}}
 	seen.Approve(change.Stoppable(view.Hosts[at.Host], at.VM)...)
-	resp.Diagnostics.Append(instance.SetSeen(ctx, resp.Private, seen)...)
-	c, claimed := fleet.RecordOf(view, at)
-	if claimed && c.Want.Assignment != nil && c.Owner == r.Fleet.Owner() && (c.Token == instance.Token(ctx, req.Private) || imported) {
-		state.EffectivePower = power.Applied(c.Want.Assignment.Power, state.Power, &resp.Diagnostics)
-	}
+	diags.Append(lifecycle.SetSeen(ctx, resp.Private, seen)...)
+	claim, claimed := fleet.RecordOf(view, at)
 	records = map[string]*gpu.Claim{}
-	if claimed {
-		records[at.Host] = c
-	} else if len(view.Errors) == 0 || view.Hosts[at.Host].Keeps(at.VM) { // else a node that does not answer may have it
-		records[at.Host] = nil
+	if !claimed {
+		if len(view.Errors) == 0 || view.Hosts[at.Host].Keeps(at.VM) { // else a node that does not answer may have it
+			records[at.Host] = nil
+		}
+		return claim, records, true
 	}
-	return c, records, true
+	records[at.Host] = claim
+	ours := claim.Owner == r.Fleet.Owner() && (claim.Token == lifecycle.Token(ctx, req.Private) || imported)
+	if recorded := claim.Want.Assignment; recorded != nil && ours {
+		state.EffectivePower = power.Applied(recorded.Power, state.Power, diags)
+	}
+	return claim, records, true
+}
+
+// lookAgain looks for the VM of a state: where it was, and where the configuration says. A VM that is nowhere takes its assignment with
+// it. Where it is not known, the state stays as it is.
+func (r *Resource) lookAgain(
+	ctx context.Context, state *model, resp *resource.ReadResponse,
+) (view fleet.View, at fleet.FoundVM, found bool) {
+	diags := &resp.Diagnostics
+	within, _ := scope.Decode(ctx, state.Hosts, state.Cluster, types.ObjectNull(scope.SelectorType), diags)
+	hint := within.Hosts
+	if host := state.OwnerHost.ValueString(); host != "" {
+		hint = []string{host}
+	}
+	view, at, err := r.Fleet.LookForVM(ctx, state.VMID.ValueString(), nil, "", hint)
+	if err == nil {
+		return view, at, true
+	}
+	if notOneVM(err) {
+		diags.AddAttributeWarning(path.Root("vm"), "The VM's host is not known", fmt.Sprintf(
+			"%s\n\nFound: %v.\nThe state stays as it is.", label(state.VM.ValueString()), words.Capital(err.Error())))
+		return view, at, false
+	}
+	for _, host := range hint {
+		if !r.Fleet.Has(host) { // the VM may well be there still, where nobody can ask
+			view.Errors[host] = &fleet.UnknownHostError{Host: host, Known: r.Fleet.HostNames()}
+		}
+	}
+	switch {
+	case view.Complete():
+		resp.State.RemoveResource(ctx) // every host has answered that it does not have the VM
+	case view.Answered(): // some host cannot tell its VMs; what the state has is the best that anybody knows
+		report.Unfinished(diags, r.Fleet, view)
+	default:
+		report.Unreachable(diags, r.Fleet, label(state.VM.ValueString()), view, hint...)
+	}
+	return view, at, false
 }
 
 // notOneVM reports whether a VM was not found because hosts disagree on where it is, or because only a
@@ -202,7 +223,7 @@ func notOneVM(err error) bool {
 // destroy takes from the VM what it was given.
 func (r *Resource) destroy(ctx context.Context, c *lifecycle.Call[model]) {
 	prior := c.Prior.Assignment
-	if declared, replaced := instance.DeclaredPower(ctx, c.Private); replaced {
+	if declared, replaced := lifecycle.DeclaredPower(ctx, c.Private); replaced {
 		prior.Power = prior.Power.Stricter(declared)
 	}
 	if r.Carry(ctx, c); !c.Diags.HasError() {
@@ -215,7 +236,8 @@ func (r *Resource) warnOfRemains(ctx context.Context, prior gpu.Assignment, diag
 	view, _, err := r.Fleet.LookForVM(ctx, prior.VMID, nil, "", r.hint(prior))
 	if err != nil && !view.Complete() {
 		diags.AddWarning("The VM was left unchanged", fmt.Sprintf(
-			"%s\n\nFound: %v.\nThe assignment was removed from the state (on_unreachable = \"keep\"). If the VM is on one of these hosts, it still has its GPU: "+
+			"%s\n\nFound: %v.\nThe assignment was removed from the state (on_unreachable = \"keep\"). "+
+				"If the VM is on one of these hosts, it still has its GPU: "+
 				"adopt it again with `terraform import`.", label(prior.VM), words.Capital(err.Error())))
 	}
 }

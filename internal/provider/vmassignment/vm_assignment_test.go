@@ -26,7 +26,8 @@ func TestARunningVMIsStoppedGivenAPartitionAndStarted(t *testing.T) {
 		return r.Block() + rig.Config4 + rig.Assignment("avd-01", append(more, "partition = { config = gpu_partition_config.vdi.id }")...)
 	}
 	r.Steps(
-		r.Rejects(config(), `and its assignment does not allow to shut it down.`, "Write `power = { allow_shutdown = true }` to shut it down and start it again"),
+		r.Rejects(config(), `and its assignment does not allow to shut it down.`,
+			"Write `power = { allow_shutdown = true }` to shut it down and start it again"),
 		resource.TestStep{
 			PreConfig: func() {
 				r.WantVM("avd-01", gpu.VMRunning, 0)
@@ -44,7 +45,8 @@ func TestARunningVMIsStoppedGivenAPartitionAndStarted(t *testing.T) {
 				statecheck.ExpectKnownValue("gpu_vm_assignment.a", tfjsonpath.New("owner_host"), knownvalue.StringExact("hv01")),
 				statecheck.ExpectKnownValue("gpu_vm_assignment.a", tfjsonpath.New("partition_vram_mib"), knownvalue.Int64Exact(3792)),
 				statecheck.ExpectKnownValue("gpu_vm_assignment.a", tfjsonpath.New("partition_id"), knownvalue.Int64Exact(0)),
-				statecheck.ExpectKnownValue("gpu_vm_assignment.a", tfjsonpath.New("gpu_ids"), knownvalue.SetExact([]knownvalue.Check{knownvalue.StringExact(rig.GPU0)})),
+				statecheck.ExpectKnownValue("gpu_vm_assignment.a", tfjsonpath.New("gpu_ids"),
+					knownvalue.SetExact([]knownvalue.Check{knownvalue.StringExact(rig.GPU0)})),
 				statecheck.ExpectKnownValue("gpu_vm_assignment.a", tfjsonpath.New("pending"), knownvalue.Bool(false)),
 				statecheck.ExpectKnownValue("gpu_vm_assignment.a", tfjsonpath.New("drift"), knownvalue.ListSizeExact(0)),
 			},
@@ -272,8 +274,9 @@ func TestALockedGuestIsForcedOnlyWhenAllowed(t *testing.T) {
 	r.Steps(
 		resource.TestStep{
 			// The power is not cut either: somebody is at work.
-			Config:      r.Block() + rig.Assignment("avd-01", rig.AnyPartition, "power = { allow_shutdown = true, allow_turn_off = true }"),
-			ExpectError: rig.Says("The machine is locked and cannot be shut down without the force option", "or set `force_shutdown = true` in the `power` of its assignment"),
+			Config: r.Block() + rig.Assignment("avd-01", rig.AnyPartition, "power = { allow_shutdown = true, allow_turn_off = true }"),
+			ExpectError: rig.Says("The machine is locked and cannot be shut down without the force option",
+				"or set `force_shutdown = true` in the `power` of its assignment"),
 		},
 		resource.TestStep{
 			PreConfig: func() {
@@ -298,8 +301,9 @@ func TestAGuestThatDoesNotHearIsTurnedOffOnlyWhenAllowed(t *testing.T) {
 		},
 		resource.TestStep{
 			PreConfig: func() { r.WantVM("avd-01", gpu.VMRunning, 0) },
-			Config:    r.Block() + rig.Assignment("avd-01", rig.AnyPartition, `power = { allow_shutdown = true, allow_turn_off = true, shutdown_timeout = "300ms" }`),
-			Check:     rig.Then(func() { r.WantVM("avd-01", gpu.VMRunning, 1) }),
+			Config: r.Block() + rig.Assignment("avd-01", rig.AnyPartition,
+				`power = { allow_shutdown = true, allow_turn_off = true, shutdown_timeout = "300ms" }`),
+			Check: rig.Then(func() { r.WantVM("avd-01", gpu.VMRunning, 1) }),
 		},
 	)
 }
@@ -321,7 +325,8 @@ func TestAVMThatDoesNotStartWithItsGPUIsPutBackAndRuns(t *testing.T) {
 	r.Must(r.Fleet.SetGuest(context.Background(), "avd-01", simulated.Guest{StartFails: simulated.StartFailsWithGPU}))
 	before := r.Machine("avd-01")
 	r.Steps(resource.TestStep{
-		Config:      r.Block() + rig.Assignment("avd-01", rig.AnyPartition, rig.MayStop, "high_memory_mapped_io_space_mib = 33280", `automatic_stop_action = "turn_off"`),
+		Config: r.Block() + rig.Assignment("avd-01", rig.AnyPartition, rig.MayStop, "high_memory_mapped_io_space_mib = 33280",
+			`automatic_stop_action = "turn_off"`),
 		ExpectError: rig.Says("The virtual machine failed to start"),
 	})
 	if diff := cmp.Diff(before, r.Machine("avd-01")); diff != "" {
@@ -346,7 +351,8 @@ func TestSettingsAreWrittenOnlyWhenSetAndPutBack(t *testing.T) {
 	low, high, cache, stop, offline := 3072*gpu.MiB, 33280*gpu.MiB, true, gpu.StopTurnOff, gpu.OfflineShutDown
 	r.Steps(
 		resource.TestStep{
-			Config: r.Block() + rig.Assignment("avd-01", rig.AnyPartition, rig.MayStop, "low_memory_mapped_io_space_mib = 3072", "high_memory_mapped_io_space_mib = 33280"),
+			Config: r.Block() + rig.Assignment("avd-01", rig.AnyPartition, rig.MayStop, "low_memory_mapped_io_space_mib = 3072",
+				"high_memory_mapped_io_space_mib = 33280"),
 			Check: rig.Then(func() {
 				want(func(s *gpu.VMSettings) { s.LowMemoryMappedIOSpace, s.HighMemoryMappedIOSpace = &low, &high })
 			}),
@@ -354,7 +360,8 @@ func TestSettingsAreWrittenOnlyWhenSetAndPutBack(t *testing.T) {
 		// What is no longer set is put back, what is set now is written, in one stop.
 		resource.TestStep{
 			PreConfig: func() { r.StopsOnce("hv01", "avd-01") },
-			Config:    r.Block() + rig.Assignment("avd-01", rig.AnyPartition, rig.MayStop, "high_memory_mapped_io_space_mib = 33280", "guest_controlled_cache_types = true"),
+			Config: r.Block() + rig.Assignment("avd-01", rig.AnyPartition, rig.MayStop, "high_memory_mapped_io_space_mib = 33280",
+				"guest_controlled_cache_types = true"),
 			Check: rig.Then(func() {
 				want(func(s *gpu.VMSettings) { s.HighMemoryMappedIOSpace, s.GuestControlledCache = &high, &cache })
 			}),
@@ -362,7 +369,8 @@ func TestSettingsAreWrittenOnlyWhenSetAndPutBack(t *testing.T) {
 		// The stop action and the offline action change while the VM runs.
 		resource.TestStep{
 			PreConfig: func() { r.ClearFaults("hv01"); r.NeverStops("avd-01", "hv01") },
-			Config: r.Block() + rig.Assignment("avd-01", rig.AnyPartition, rig.MayStop, "high_memory_mapped_io_space_mib = 33280", "guest_controlled_cache_types = true",
+			Config: r.Block() + rig.Assignment("avd-01", rig.AnyPartition, rig.MayStop, "high_memory_mapped_io_space_mib = 33280",
+				"guest_controlled_cache_types = true",
 				`automatic_stop_action = "turn_off"`, `offline_action = "shut_down"`),
 			ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
 				plancheck.ExpectKnownValue("gpu_vm_assignment.a", tfjsonpath.New("partition_id"), knownvalue.Int64Exact(0)),
@@ -379,7 +387,8 @@ func TestSettingsAreWrittenOnlyWhenSetAndPutBack(t *testing.T) {
 				save := gpu.StopSave
 				r.EditVM("avd-01", func(v *gpu.VM) { v.Settings.AutomaticStopAction = &save })
 			},
-			Config: r.Block() + rig.Assignment("avd-01", rig.AnyPartition, rig.MayStop, "high_memory_mapped_io_space_mib = 33280", "guest_controlled_cache_types = true",
+			Config: r.Block() + rig.Assignment("avd-01", rig.AnyPartition, rig.MayStop, "high_memory_mapped_io_space_mib = 33280",
+				"guest_controlled_cache_types = true",
 				`automatic_stop_action = "turn_off"`),
 			ConfigPlanChecks: rig.Planned("gpu_vm_assignment.a", plancheck.ResourceActionUpdate),
 			Check: rig.Then(func() {
@@ -447,7 +456,8 @@ func TestVRAMIsAnAssertion(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	config := func(mib string) string {
-		return r.Block() + rig.Config4 + rig.Assignment("avd-01", "partition = { config = gpu_partition_config.vdi.id, vram_mib = "+mib+" }", rig.MayStop)
+		return r.Block() + rig.Config4 + rig.Assignment("avd-01", "partition = { config = gpu_partition_config.vdi.id, vram_mib = "+mib+" }",
+			rig.MayStop)
 	}
 	r.Steps(
 		r.Rejects(config("8000"), "asserts partitions of 8000 MiB."),
@@ -460,11 +470,13 @@ func TestAPinIsForStandaloneHostsOnly(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Standalone(rig.Node("edge", rig.Desktop("vm-1", 1))))
 	r.Steps(
-		r.Rejects(r.Block()+rig.Assignment("vm-1", `partition = { gpu_id = "PCIROOT(99)#PCI(0000)" }`, rig.MayStop), "names PCIROOT(99)#PCI(0000)"),
+		r.Rejects(r.Block()+rig.Assignment("vm-1", `partition = { gpu_id = "PCIROOT(99)#PCI(0000)" }`, rig.MayStop),
+			"names PCIROOT(99)#PCI(0000)"),
 		resource.TestStep{
 			Config: r.Block() + rig.Assignment("vm-1", `partition = { gpu_id = "`+rig.GPU1+`" }`, rig.MayStop),
 			ConfigStateChecks: []statecheck.StateCheck{
-				statecheck.ExpectKnownValue("gpu_vm_assignment.a", tfjsonpath.New("gpu_ids"), knownvalue.SetExact([]knownvalue.Check{knownvalue.StringExact(rig.GPU1)})),
+				statecheck.ExpectKnownValue("gpu_vm_assignment.a", tfjsonpath.New("gpu_ids"),
+					knownvalue.SetExact([]knownvalue.Check{knownvalue.StringExact(rig.GPU1)})),
 			},
 			Check: rig.Then(func() {
 				if id, _ := r.PartitionOf("vm-1"); id != rig.GPU1 {
@@ -525,11 +537,13 @@ resource "gpu_pool" "p" {
 			PreConfig: func() { r.ClearFaults("hv01"); r.StopsOnce("hv01", "avd-03") },
 			Config:    r.Block() + pool + rig.Assignment("avd-03", "pool = { id = gpu_pool.p.id, count = 2 }", rig.MayStop, rig.WholeGPU(2)),
 			ConfigStateChecks: []statecheck.StateCheck{
-				statecheck.ExpectKnownValue("gpu_vm_assignment.a", tfjsonpath.New("gpu_ids"), knownvalue.SetExact([]knownvalue.Check{knownvalue.StringExact(rig.GPU0), knownvalue.StringExact(rig.GPU1)})),
+				statecheck.ExpectKnownValue("gpu_vm_assignment.a", tfjsonpath.New("gpu_ids"),
+					knownvalue.SetExact([]knownvalue.Check{knownvalue.StringExact(rig.GPU0), knownvalue.StringExact(rig.GPU1)})),
 			},
 			Check: rig.Then(func() { devices(2); r.ClearFaults("hv01") }),
 		},
-		r.Rejects(r.Block()+pool+rig.Assignment("avd-03", "pool = { id = gpu_pool.p.id, count = 3 }", rig.MayStop, rig.WholeGPU(2)), "The pool has too few GPUs"),
+		r.Rejects(r.Block()+pool+rig.Assignment("avd-03", "pool = { id = gpu_pool.p.id, count = 3 }", rig.MayStop, rig.WholeGPU(2)),
+			"The pool has too few GPUs"),
 		r.Rejects(r.Block()+pool+rig.Assignment("avd-03", `pool = { id = "hv01/nosuch" }`, rig.MayStop, rig.WholeGPU(2)), "Unknown pool"),
 	)
 	v := r.Machine("avd-03")
@@ -556,7 +570,8 @@ resource "gpu_pool" "p" {
 			Config:           s.Block() + edgePool + rig.Assignment("vm-1", "pool = { id = gpu_pool.p.id }", rig.MayStop, rig.WholeGPU(1)),
 			ConfigPlanChecks: rig.Planned("gpu_vm_assignment.a", plancheck.ResourceActionUpdate),
 			ConfigStateChecks: []statecheck.StateCheck{
-				statecheck.ExpectKnownValue("gpu_vm_assignment.a", tfjsonpath.New("gpu_ids"), knownvalue.SetExact([]knownvalue.Check{knownvalue.StringExact(rig.GPU1)})),
+				statecheck.ExpectKnownValue("gpu_vm_assignment.a", tfjsonpath.New("gpu_ids"),
+					knownvalue.SetExact([]knownvalue.Check{knownvalue.StringExact(rig.GPU1)})),
 			},
 			Check: rig.Then(func() {
 				s.WantVM("vm-1", gpu.VMRunning, 0)
@@ -595,7 +610,8 @@ func TestADeviceIsDismountedForTheAssignmentAndMountedBack(t *testing.T) {
 			PreConfig: func() { r.StopsOnce("edge", "vm-1") },
 			Config:    r.Block() + rig.Assignment("vm-1", device(rig.GPU0), rig.MayStop, rig.WholeGPU(2)),
 			ConfigStateChecks: []statecheck.StateCheck{
-				statecheck.ExpectKnownValue("gpu_vm_assignment.a", tfjsonpath.New("gpu_ids"), knownvalue.SetExact([]knownvalue.Check{knownvalue.StringExact(rig.GPU0)})),
+				statecheck.ExpectKnownValue("gpu_vm_assignment.a", tfjsonpath.New("gpu_ids"),
+					knownvalue.SetExact([]knownvalue.Check{knownvalue.StringExact(rig.GPU0)})),
 			},
 			Check: rig.Then(func() {
 				v, _ := r.VM("vm-1")
@@ -647,7 +663,10 @@ func TestADeviceIsDismountedByForce(t *testing.T) {
 	r.Steps(
 		resource.TestStep{Config: config(`, dismount = { force = true }`), Check: rig.Then(func() { is(true, 1) })},
 		resource.TestStep{Config: config(`, dismount = { force = true }`), PlanOnly: true},
-		resource.TestStep{ResourceName: "gpu_vm_assignment.a", ImportState: true, ImportStateId: "edge/vm-1", ImportStateKind: resource.ImportCommandWithID, ImportStateVerifyIgnore: []string{"timeouts"}, ImportStateVerify: true, ImportStateVerifyIdentifierAttribute: "vm_id"},
+		resource.TestStep{
+			ResourceName: "gpu_vm_assignment.a", ImportState: true, ImportStateId: "edge/vm-1", ImportStateKind: resource.ImportCommandWithID,
+			ImportStateVerifyIgnore: []string{"timeouts"}, ImportStateVerify: true, ImportStateVerifyIdentifierAttribute: "vm_id",
+		},
 	)
 	is(false, 0)
 }
@@ -660,7 +679,9 @@ func TestADeviceThatOthersDismountedStaysDismounted(t *testing.T) {
 		g.Dismounted, g.Partitionable, g.Status = true, nil, gpu.ReadyForDDA
 		return nil
 	}))
-	r.Steps(resource.TestStep{Config: r.Block() + rig.Assignment("vm-1", `device = { host = "edge", gpu_ids = ["`+rig.GPU0+`"] }`, rig.WholeGPU(1))})
+	r.Steps(resource.TestStep{
+		Config: r.Block() + rig.Assignment("vm-1", `device = { host = "edge", gpu_ids = ["`+rig.GPU0+`"] }`, rig.WholeGPU(1)),
+	})
 	if g, _ := r.Host("edge").GPU(rig.GPU0); !g.Dismounted {
 		t.Error("the assignment mounted a GPU that it had not dismounted")
 	}
@@ -701,7 +722,8 @@ func TestWhatCannotBePutBackIsToldAndRepaired(t *testing.T) {
 	r := rig.New(t, rig.TwoNodes())
 	c := rig.NewCLI(t, r.Block()+rig.Assignment("avd-01", rig.AnyPartition, rig.MayStop))
 	r.Must(r.Fleet.SetGuest(context.Background(), "avd-01", simulated.Guest{StartFails: simulated.StartFailsAlways}))
-	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "Left half done: hv01", "Still in place on hv01:", "start VM avd-01", "VM avd-01 is off", "terraform untaint")
+	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "Left half done: hv01", "Still in place on hv01:",
+		"start VM avd-01", "VM avd-01 is off", "terraform untaint")
 	r.WantVM("avd-01", gpu.VMOff, 0)
 	r.Must(r.Fleet.SetGuest(context.Background(), "avd-01", simulated.Guest{}))
 	c.Apply()

@@ -1,5 +1,4 @@
-// Package valid is what validators of attributes have in common.
-package valid
+package tfschema
 
 import (
 	"context"
@@ -18,14 +17,14 @@ func (m Must) Description(context.Context) string { return string(m) }
 // MarkdownDescription implements the validators of all types.
 func (m Must) MarkdownDescription(context.Context) string { return string(m) }
 
-// String is a validator of texts that are known.
-type String struct {
+// StringValidator is a validator of texts that are known.
+type StringValidator struct {
 	Must
 	Check func(s string, at path.Path, diags *diag.Diagnostics) // adds an error to say what is wrong
 }
 
 // ValidateString implements validator.String.
-func (v String) ValidateString(_ context.Context, req validator.StringRequest, resp *validator.StringResponse) {
+func (v StringValidator) ValidateString(_ context.Context, req validator.StringRequest, resp *validator.StringResponse) {
 	if !req.ConfigValue.IsNull() && !req.ConfigValue.IsUnknown() {
 		v.Check(req.ConfigValue.ValueString(), req.Path, &resp.Diagnostics)
 	}

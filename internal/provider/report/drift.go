@@ -1,5 +1,4 @@
-// Package drift is the attribute of the resources that lists where hosts are not as declared.
-package drift
+package report
 
 import (
 	"context"
@@ -9,56 +8,60 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/computed"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
 )
 
 // itemModel is one entry. What is not known is null.
 type itemModel struct {
-	Object   string  `tfsdk:"object"`
-	Cause    *string `tfsdk:"cause"`
-	Found    string  `tfsdk:"found"`
-	Declared *string `tfsdk:"declared"`
-	Since    *string `tfsdk:"since"`
+	Object   string       `tfsdk:"object"`
+	Cause    types.String `tfsdk:"cause"`
+	Found    string       `tfsdk:"found"`
+	Declared types.String `tfsdk:"declared"`
+	Since    types.String `tfsdk:"since"`
 }
 
-// Type is that of an entry.
-var Type = types.ObjectType{AttrTypes: object.Types(Attribute("").NestedObject.Attributes)}
+// driftType is that of an entry.
+var driftType = types.ObjectType{AttrTypes: tfschema.TypesOf(DriftAttribute("").NestedObject.Attributes)}
 
-// Attribute is the attribute; where says what differs: "Where the VM differs".
-func Attribute(where string) schema.ListNestedAttribute {
-	return computed.List(where+" from what is declared. Empty after an apply.", computed.Attributes{
-		"object": computed.Text("What differs, such as a GPU, a VM or an MPS daemon, with its host."),
-		"cause": computed.Text("How it came to differ, as far as claims and hosts tell; else null. One of `" +
+// DriftAttribute is the attribute; where says what differs: "Where the VM differs".
+func DriftAttribute(where string) schema.ListNestedAttribute {
+	return tfschema.ComputedList(where+" from what is declared. Empty after an apply.", tfschema.Attributes{
+		"object": tfschema.ComputedText("What differs, such as a GPU, a VM or an MPS daemon, with its host."),
+		"cause": tfschema.ComputedText("How it came to differ, as far as claims and hosts tell; else null. One of `" +
 			strings.Join(change.Cause("").Values(), "`, `") + "`. `reboot` is said of what is as a reboot leaves it."),
-		"found":    computed.Text("What it has or is now."),
-		"declared": computed.Text("What is declared; null where `found` says all."),
-		"since": computed.Text("Since when, in RFC 3339, where that is known: the last boot of the host for what it lost, " +
+		"found":    tfschema.ComputedText("What it has or is now."),
+		"declared": tfschema.ComputedText("What is declared; null where `found` says all."),
+		"since": tfschema.ComputedText("Since when, in RFC 3339, where that is known: the last boot of the host for what it lost, " +
 			"the shutdown of a VM that is owed a start."),
 	})
 }
 
-// Encode writes the attribute.
-func Encode(ctx context.Context, list []change.Difference, diags *diag.Diagnostics) types.List {
+// NoDrift is the attribute where nothing differs.
+func NoDrift() types.List { return types.ListValueMust(driftType, []attr.Value{}) }
+
+// EncodeDrift writes the attribute.
+func EncodeDrift(ctx context.Context, list []change.Difference, diags *diag.Diagnostics) types.List {
 	items := []itemModel{}
 	for _, d := range list {
-		item := itemModel{Object: d.Object, Cause: object.Some(d.Cause), Found: d.Found, Declared: object.Some(d.Declared)}
+		item := itemModel{Object: d.Object, Cause: object.NullIfEmpty(d.Cause), Found: d.Found, Declared: object.NullIfEmpty(d.Declared)}
 		if !d.Since.IsZero() {
-			item.Since = object.Some(d.Since.UTC().Format(time.RFC3339))
+			item.Since = object.NullIfEmpty(d.Since.UTC().Format(time.RFC3339))
 		}
 		items = append(items, item)
 	}
-	return object.ListOf(ctx, Type, items, diags)
+	return object.ListOf(ctx, driftType, items, diags)
 }
 
-// Decode reads what the last Read left; nothing of what is null or unknown.
-func Decode(ctx context.Context, l types.List, diags *diag.Diagnostics) []change.Difference {
+// DecodeDrift reads what the last Read left; nothing of what is null or unknown.
+func DecodeDrift(ctx context.Context, l types.List, diags *diag.Diagnostics) []change.Difference {
 	if l.IsNull() || l.IsUnknown() {
 		return nil
 	}
@@ -66,18 +69,23 @@ func Decode(ctx context.Context, l types.List, diags *diag.Diagnostics) []change
 	diags.Append(l.ElementsAs(ctx, &items, false)...)
 	out := make([]change.Difference, len(items))
 	for i, m := range items {
-		out[i] = change.Difference{Object: m.Object, Cause: change.Cause(object.Value(m.Cause)), Found: m.Found, Declared: object.Value(m.Declared)}
-		out[i].Since, _ = time.Parse(time.RFC3339, object.Value(m.Since)) // zero where it is null
+		out[i] = change.Difference{
+			Object: m.Object, Cause: change.Cause(m.Cause.ValueString()), Found: m.Found,
+			Declared: m.Declared.ValueString(),
+		}
+		out[i].Since, _ = time.Parse(time.RFC3339, m.Since.ValueString()) // zero where it is null
 	}
 	return out
 }
 
-// Records adds what is wrong with an instance's records: a host that holds its object has
+// AddLostRecords adds what is wrong with an instance's records: a host that holds its object has
 // none, or one of another owner than the provider's. Until they are written again, nothing
 // keeps others from taking the object, and a destroy has nothing to restore. claims are those
 // at hand, by host, nil where there is none.
-func Records(ctx context.Context, token, owner string, claims map[string]*gpu.Claim, l types.List, diags *diag.Diagnostics) types.List {
-	list := Decode(ctx, l, diags)
+func AddLostRecords(
+	ctx context.Context, token, owner string, claims map[string]*gpu.Claim, l types.List, diags *diag.Diagnostics,
+) types.List {
+	list := DecodeDrift(ctx, l, diags)
 	for _, host := range slices.Sorted(maps.Keys(claims)) {
 		d := change.Difference{Object: "host " + host}
 		switch c := claims[host]; {
@@ -92,20 +100,20 @@ func Records(ctx context.Context, token, owner string, claims map[string]*gpu.Cl
 		}
 		list = append(list, d)
 	}
-	return Encode(ctx, list, diags)
+	return EncodeDrift(ctx, list, diags)
 }
 
-// GPU is one as the state has it.
-type GPU struct{ ID, Model, Address string }
+// ListedGPU is one as the state has it.
+type ListedGPU struct{ ID, Model, Address string }
 
 // notYet ends what is found of a GPU that has another one's place, but is not in the object.
 const notYet = ", and not in "
 
-// Replaced is a GPU that has another one's place, going by the state: what that lists, and the
+// ReplacedGPU is a GPU that has another one's place, going by the state: what that lists, and the
 // drift of an earlier reading, since it lists the GPU itself by then; nil for nobody's. A place
 // is the id on Hyper-V, where another model shows it, and the PCI address on Linux, where the id
 // does. into is the object that the GPU is not in yet; "" for one that has it.
-func Replaced(host string, h *gpu.Host, g *gpu.GPU, before []GPU, earlier []change.Difference, into string) *change.Difference {
+func ReplacedGPU(host string, h *gpu.Host, g *gpu.GPU, before []ListedGPU, earlier []change.Difference, into string) *change.Difference {
 	d := &change.Difference{Object: "GPU " + g.ID, Cause: change.CauseGPUReplaced, Found: whosePlace(h, g, before)}
 	for _, e := range earlier {
 		at := "host " + host + ", " + d.Object
@@ -122,7 +130,7 @@ func Replaced(host string, h *gpu.Host, g *gpu.GPU, before []GPU, earlier []chan
 	return d
 }
 
-func whosePlace(h *gpu.Host, g *gpu.GPU, before []GPU) string {
+func whosePlace(h *gpu.Host, g *gpu.GPU, before []ListedGPU) string {
 	for _, was := range before {
 		_, there := h.GPU(was.ID)
 		switch {

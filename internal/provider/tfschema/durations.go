@@ -1,5 +1,4 @@
-// Package duration is how configurations say how long something may take.
-package duration
+package tfschema
 
 import (
 	"context"
@@ -11,8 +10,6 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
-
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/valid"
 )
 
 // Timeouts are a resource's timeouts: create, update and delete, each described by
@@ -29,15 +26,16 @@ func Timeouts(ctx context.Context, text string) schema.Attribute {
 	nested.MarkdownDescription = "How long a create, an update and a delete may take."
 	for name, operation := range nested.Attributes {
 		if s, isString := operation.(schema.StringAttribute); isString {
-			s.Validators = []validator.String{Positive}
+			s.Validators = []validator.String{PositiveDuration}
 			nested.Attributes[name] = s
 		}
 	}
 	return nested
 }
 
-// Positive accepts positive durations as Go writes them.
-var Positive = valid.String{Must: "must be a duration such as 90s or 5m", Check: func(s string, at path.Path, diags *diag.Diagnostics) {
+// PositiveDuration accepts positive durations as Go writes them.
+var PositiveDuration = StringValidator{Must: "must be a " +
+	"duration such as 90s or 5m", Check: func(s string, at path.Path, diags *diag.Diagnostics) {
 	if v, err := time.ParseDuration(s); err != nil || v <= 0 {
 		diags.AddAttributeError(at, "Invalid duration", fmt.Sprintf(
 			"Attribute %s is %q, but must be a positive duration such as \"90s\" or \"5m\".", at, s))
