@@ -8,6 +8,7 @@ import (
 
 const (
 	rules     = "internal/rules"
+	whatif    = "internal/whatif"
 	change    = "internal/change"
 	agent     = "internal/agent"
 	statedir  = "internal/agent/statedir"
@@ -52,12 +53,12 @@ func list() []mutation {
 
 		// What only the plans of a run show together.
 		{in: rules, function: "StillUsed"},
-		{in: rules, function: "run.checkPinned"},
-		{in: rules, function: "run.drainOrders"},
-		{in: rules, function: "endsLayout"},
-		{in: rules, function: "run.overtaken"},
-		{in: rules, function: "run.leavesOver"},
-		{in: rules, function: "ordered", from: `return handsOver(user, used) || `, to: `return `},
+		{in: rules, function: "checkPinned"},
+		{in: whatif, function: "Drains.Orders"},
+		{in: whatif, function: "EndsLayout"},
+		{in: whatif, function: "Run.overtaken"},
+		{in: whatif, function: "Run.leavesOver"},
+		{in: whatif, function: "ordered", from: `return handsOver(user, used) || `, to: `return `},
 		{in: change, function: "Refusals.Layout"},
 
 		// What is handed over, and what was announced.
