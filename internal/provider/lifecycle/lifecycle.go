@@ -78,8 +78,9 @@ type Parts[M any] struct {
 	Permit func(context.Context, *Call[M])
 	// Read writes what the hosts have into the state. It returns the claim that an imported object goes by, nil for none, and the claims
 	// of the hosts that hold the object, nil for a host without one. ok is false when the state stays as it is.
-	Read func(ctx context.Context, state *M, req resource.ReadRequest, resp *resource.ReadResponse) (claim *gpu.Claim,
-		records map[string]*gpu.Claim, ok bool)
+	Read func(
+		ctx context.Context, state *M, req resource.ReadRequest, resp *resource.ReadResponse,
+	) (claim *gpu.Claim, records map[string]*gpu.Claim, ok bool)
 	// Destroy takes the object from its hosts.
 	Destroy func(context.Context, *Call[M])
 }
