@@ -161,7 +161,7 @@ func (f *Fleet) Apply(ctx context.Context, req Request) (*Result, error) {
 		return err
 	})
 	if err == nil {
-		f.sweep(ctx)
+		f.dropOrphanedClaims(ctx)
 	}
 	return res, err
 }

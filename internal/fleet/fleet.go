@@ -93,8 +93,7 @@ type Options struct {
 	// LeaseWait is how long a change waits for another run that holds a host; 0
 	// means DefaultLeaseWait.
 	LeaseWait time.Duration
-	// Patience is how long a change that finds no room waits while nothing else of this
-	// run is under way; 0 means DefaultPatience.
+	// Patience is how long resources of the run wait for each other; 0 means DefaultPatience.
 	Patience time.Duration
 }
 
@@ -127,7 +126,7 @@ type Fleet struct {
 	refreshing atomic.Bool
 	// replanning is true once Terraform has planned as it does right before it applies.
 	replanning atomic.Bool
-	// swept is true once this run has looked for claims of VMs that are gone.
+	// swept is true once this run has looked for orphaned claims.
 	swept atomic.Bool
 	// seen are the hosts as this run knows them, to find VMs by.
 	seen *rules.Fleet
@@ -137,12 +136,6 @@ type Fleet struct {
 	byName   map[string][]string
 	declared map[string][]string
 	lists    gpu.HostLists // of claims that were seen
-
-	// judge is held by the plan that waits for all others, and guards whether one has, and how
-	// often seen had changed when the run had every claim; see abandoned.
-	judge  sync.Mutex
-	judged bool
-	clean  int
 
 	mu      sync.Mutex
 	told    map[string]bool                // what was told once

@@ -221,6 +221,26 @@ func (h *host) look(ctx context.Context, parallel *semaphore.Weighted) error {
 	h.mu.Lock()
 	began := h.generation
 	h.mu.Unlock()
+	fresh, err := h.inventory(ctx)
+	if err == nil {
+		h.keep(fresh, began)
+	} else {
+		h.fail(err, applying, time.Since(start))
+	}
+	return err
+}
+
+// readAgain is the host as it is now. What is known of it stays.
+func (h *host) readAgain(ctx context.Context, parallel *semaphore.Weighted) (*gpu.Host, error) {
+	if err := parallel.Acquire(ctx, 1); err != nil {
+		return nil, err
+	}
+	defer parallel.Release(1)
+	return h.inventory(ctx)
+}
+
+// inventory asks the host what it is like now.
+func (h *host) inventory(ctx context.Context) (*gpu.Host, error) {
 	var fresh gpu.Host
 	_, err := h.ask(ctx, func(conn Conn) (err error) {
 		ctx, cancel := context.WithTimeout(ctx, inventoryTimeout)
@@ -231,12 +251,7 @@ func (h *host) look(ctx context.Context, parallel *semaphore.Weighted) error {
 	if err == nil {
 		err = h.isWhere(&fresh)
 	}
-	if err == nil {
-		h.keep(&fresh, began)
-	} else {
-		h.fail(err, applying, time.Since(start))
-	}
-	return err
+	return &fresh, err
 }
 
 // isWhere fails for a host that is not in the cluster that the configuration has it in: one of the

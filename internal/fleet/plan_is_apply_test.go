@@ -737,14 +737,6 @@ func (w *world) plan(changes ...change.Change) announced {
 			}
 		}
 	}
-	for _, one := range plans {
-		if one.Want.Assignment != nil { // with the last one it is known what no resource has
-			for _, x := range w.lastOf(f, view, one) {
-				out.unable[stdcmp.Or(x.Other, one.Subject)] = x
-			}
-			break
-		}
-	}
 	goes := func(p change.Change) int {
 		if p.Want.Empty() {
 			return 0 // before what takes its place
@@ -765,15 +757,6 @@ func (w *world) plan(changes ...change.Change) announced {
 	slices.Sort(out.moves)
 	out.moves = slices.Compact(out.moves)
 	return out
-}
-
-// lastOf is what the last plan of a run, of several operations at a time, says of what stays in the
-// way of others since no resource has it.
-func (w *world) lastOf(f *fleet.Fleet, view fleet.View, p change.Change) []rules.Finding {
-	other := f.Ledger.Begin()
-	defer f.Ledger.Begin()()
-	other()
-	return slices.DeleteFunc(f.Elsewhere(w.t.Context(), view, p), func(x rules.Finding) bool { return x.Rule == "" })
 }
 
 // declare tells the run what may be done to the VM of an assignment now, as its plan does.

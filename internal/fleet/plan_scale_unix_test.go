@@ -194,7 +194,7 @@ func goOn(tb testing.TB, hosts, gpus, vms int) (bytes uint64, cpu float64) {
 			tb.Fatalf("%s is on %q: %v", p.Subject, at.Host, err)
 		}
 		findings, _ := f.Record(f.Ledger.Instance(""), f.Seen(), p)
-		if more := f.Elsewhere(tb.Context(), f.Seen(), p); len(findings)+len(more) > 0 {
+		if more := f.CrossRunFindings(tb.Context(), f.Seen(), p); len(findings)+len(more) > 0 {
 			tb.Fatalf("%s: %+v %+v", p.Subject, findings, more)
 		}
 	}

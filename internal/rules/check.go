@@ -17,7 +17,6 @@ type run struct {
 	book     *Book
 	owner    string
 	complete bool
-	planned  bool
 	silent   func(host string) bool
 	// applying is true on the host that is changed: there are no other plans, and what its
 	// claims say stands.
@@ -100,7 +99,7 @@ func begin(w World, p change.Change) (start run, done func()) {
 	}
 	fleet.mu.RLock()
 	book.mu.RLock()
-	return run{fleet: fleet, book: book, owner: w.Owner, complete: w.Complete, planned: w.Planned, silent: w.Silent, applying: w.Others == nil, window: w.Window, now: w.Now, agents: w.Agents, plan: p, memo: newMemo()}, func() {
+	return run{fleet: fleet, book: book, owner: w.Owner, complete: w.Complete, silent: w.Silent, applying: w.Others == nil, window: w.Window, now: w.Now, agents: w.Agents, plan: p, memo: newMemo()}, func() {
 		book.mu.RUnlock()
 		fleet.mu.RUnlock()
 	}

@@ -92,9 +92,6 @@ type World struct {
 	// Complete is true when every host of the fleet is in Hosts, so that "no host
 	// has it" can be said.
 	Complete bool
-	// Planned is true when no resource of this state is still to be planned: what no plan of Others
-	// lets go of stays where it is.
-	Planned bool
 	// Silent tells of a host that it does not answer and that the run goes on without it: no share is
 	// placed there. Nil where all answer.
 	Silent func(host string) bool

@@ -19,7 +19,7 @@ func (r *run) waits(rule string) bool {
 // the run has not planned yet. Nil where all is decided, as for what is done once: that finds
 // the host as it is.
 func (r *run) decided() map[string]bool {
-	if !r.waits(r.rule.ID) || r.planned || r.applying || r.plan.Act != "" || r.owner == "" && !endsLayout(r.plan) || r.plan.Token == "" {
+	if !r.waits(r.rule.ID) || r.applying || r.plan.Act != "" || r.owner == "" && !endsLayout(r.plan) || r.plan.Token == "" {
 		return nil
 	}
 	least := *r
@@ -45,8 +45,7 @@ func (r *run) undecided(v violation, decided map[string]bool) bool {
 }
 
 // Decided finds what is wrong with plans that came before, and hung on what resources of this
-// state do of which the last one is in the book by now. Where no other is to come it finds what is
-// wrong with the last one, too. Of a plan with which that one has been found in conflict nothing is
+// state do of which the last one is in the book by now. Of a plan with which that one has been found in conflict nothing is
 // said again.
 func Decided(w World, last change.Change, levels Levels, said []Finding) []Finding {
 	var out []Finding
@@ -56,8 +55,7 @@ func Decided(w World, last change.Change, levels Levels, said []Finding) []Findi
 	says := map[string]bool{} // by token
 	inTheWay := !last.Want.Empty() || keepsMore(w, last)
 	find := func(id [2]string, p change.Change) {
-		comes := p.Token == last.Token || endsLayout(p) && !inTheWay
-		if comes && !w.Planned || w.Others.Superseded(p) {
+		if p.Token == last.Token || endsLayout(p) && !inTheWay || w.Others.Superseded(p) {
 			return
 		}
 		if slices.ContainsFunc(said, func(f Finding) bool { return f.Level == Error && f.Other == labelOf(p) }) {
@@ -83,9 +81,7 @@ func Decided(w World, last change.Change, levels Levels, said []Finding) []Findi
 			if v.Level == Warning && r.rule.ID != Feasible || r.undecided(v, keys) {
 				continue
 			}
-			if !w.Planned {
-				w.Others.undecided.Delete(id)
-			}
+			w.Others.undecided.Delete(id)
 			if f, ok := r.weighed(v, levels, stood); ok {
 				says[p.Token] = says[p.Token] || f.Level == Error
 				f.Path, f.Other = pathOf(last), labelOf(p)
@@ -116,7 +112,7 @@ func Decided(w World, last change.Change, levels Levels, said []Finding) []Findi
 			case last != (id[0] == Feasible):
 			case !last || !says[p.Token]:
 				find(id, p)
-			case !w.Planned:
+			default:
 				w.Others.undecided.Delete(id)
 			}
 		}

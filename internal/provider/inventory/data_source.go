@@ -26,6 +26,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/optional"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // DataSourceType is the data source's name in configurations.
@@ -44,6 +45,7 @@ type model struct {
 	IncludeJSON types.Bool           `tfsdk:"include_json"`
 	Inventory   map[string]hostModel `tfsdk:"inventory"`
 	Holders     []holderModel        `tfsdk:"holders"`
+	Orphans     []orphanModel        `tfsdk:"orphaned_claims"`
 	Silent      []string             `tfsdk:"unreachable_hosts"`
 	JSON        *string              `tfsdk:"json"`
 }
@@ -149,6 +151,17 @@ type holderModel struct {
 	Owner       *string `tfsdk:"owner"`
 }
 
+// orphanModel is a claim of a VM that no host has any more.
+type orphanModel struct {
+	Host    string  `tfsdk:"host"`
+	Cluster *string `tfsdk:"cluster"`
+	Kind    string  `tfsdk:"kind"`
+	ID      string  `tfsdk:"id"`
+	VM      *string `tfsdk:"vm"`
+	Owner   *string `tfsdk:"owner"`
+	Reason  string  `tfsdk:"reason"`
+}
+
 // Schema implements datasource.DataSource.
 func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp *datasource.SchemaResponse) {
 	resp.Schema = schema.Schema{
@@ -194,6 +207,17 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 				"partition_id": computed.Number("The partition's number on the GPU, while the VM runs."),
 				"pool":         computed.Text("The pool, for kind `pool`."),
 				"owner":        computed.Text("The owner in the VM's claim; null when no Terraform resource claims the VM."),
+			}),
+			"orphaned_claims": computed.List("The claims of virtual machines that no host has any more, of any owner. The next change of their owner drops them. "+
+				"Null where it cannot be told which these are: a host does not answer, cannot read its records or its virtual machines, or the virtual machine may be on a host that "+
+				"`hosts` leaves out, or on a node of its cluster that the provider does not know. A claim whose virtual machine is there is never among them, whether a resource has it or not.", computed.Attributes{
+				"host":    computed.Text("The host that has the claim, or the first of the nodes whose cluster keeps it."),
+				"cluster": computed.Text("The cluster that keeps the claim; null where the host itself does."),
+				"kind":    computed.Text("The claim's kind, as `gpu-agent claims` shows it: `vm_assignment`."),
+				"id":      computed.Text("The claim's id, which is the virtual machine's: `gpu-agent claims forget KIND ID` drops it."),
+				"vm":      computed.Text("The virtual machine's name when the claim was written; null when not known."),
+				"owner":   computed.Text("The owner in the claim; null for none."),
+				"reason":  computed.Text("Why nothing needs the claim any more."),
 			}),
 			"unreachable_hosts": computed.ListOf(types.StringType, "Hosts that did not answer; always empty unless the provider's `on_unreachable` is `keep`."),
 			"json":              computed.Text("The hosts in the snapshot format, as a string; null unless `include_json` is set. Written to a file it serves as `simulated_fleet` or `inventory_snapshot`."),
@@ -268,6 +292,9 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 		return
 	}
 	m.Inventory, m.Holders, m.Silent = map[string]hostModel{}, []holderModel{}, append([]string{}, v.Silent()...)
+	if orphans, known := d.Fleet.OrphanedClaims(ctx, v); known {
+		m.Orphans = append([]orphanModel{}, words.Each(orphans, describeOrphan)...)
+	}
 	snapshot := gpu.Snapshot{Format: gpu.SnapshotFormat}
 	for _, name := range slices.Sorted(maps.Keys(v.Hosts)) {
 		h := v.Hosts[name]
@@ -283,6 +310,17 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 		m.JSON = new(text.String())
 	}
 	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
+}
+
+func describeOrphan(o gpu.OrphanedClaim) orphanModel {
+	out := orphanModel{
+		Host: o.Host, Cluster: object.Some(o.Claim.Cluster), Kind: string(o.Claim.Kind), ID: o.Claim.ID, Owner: object.Some(o.Claim.Owner),
+		Reason: "no host has the VM any more",
+	}
+	if a := o.Claim.Want.Assignment; a != nil {
+		out.VM = object.Some(a.VMName)
+	}
+	return out
 }
 
 func describe(h *gpu.Host) hostModel {

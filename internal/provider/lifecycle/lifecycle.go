@@ -209,7 +209,7 @@ func (s *Shell[M]) Record(ctx context.Context, p *Planning[M], v fleet.View, ch 
 		report.Drift(diags, s.Fleet, v, ch, s.Of.Differs, p.Differs)
 		return true
 	}
-	report.Findings(diags, ch.Subject, slices.Concat(findings, s.Fleet.Elsewhere(ctx, v, ch)))
+	report.Findings(diags, ch.Subject, slices.Concat(findings, s.Fleet.CrossRunFindings(ctx, v, ch)))
 	report.Drift(diags, s.Fleet, v, ch, s.Of.Differs, p.Differs)
 	if !ch.Unchanged {
 		report.Disturbs(diags, s.Fleet, s.Of.At, ch, does)
