@@ -27,7 +27,7 @@ func TestAPlanAwaitsTheConfigThatItBeginsToName(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f, conns := hosts(t, fleet.Options{Owner: "vdi", Patience: time.Minute}, "a")
 				conns["a"].host.Claims = test.claims
-				view := f.LookAll(t.Context())
+				view := f.Snapshot(t.Context(), f.HostNames())
 				defer f.Ledger.Begin()()
 				later := f.Ledger.Begin() // the config's plan is under way
 				go func() {

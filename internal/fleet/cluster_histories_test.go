@@ -313,7 +313,7 @@ func (w *world) now(view fleet.View, want gpu.Want) (gpu.Want, bool) {
 // round is a run of Terraform: it makes some changes, and repairs what is not as declared.
 func (w *world) round() {
 	w.refresh()
-	view := w.run(nil).LookAll(w.t.Context())
+	view := lookAll(w.t, w.run(nil))
 	w.undivided(view)
 	var all []changed
 	add := func(r *resource, p change.Change) {
@@ -375,7 +375,7 @@ func (w *world) round() {
 // refresh reads the objects of the state: a run that ended early may have given them to more nodes.
 func (w *world) refresh() {
 	f := w.run(nil)
-	view := f.LookAll(w.t.Context())
+	view := f.Snapshot(w.t.Context(), f.HostNames())
 	reads := func(r *resource, kind gpu.ClaimKind, id string, on map[string][]string) map[string][]string {
 		known := fleet.View{Hosts: maps.Clone(view.Hosts), Errors: view.Errors}
 		maps.DeleteFunc(known.Hosts, func(name string, _ *gpu.Host) bool { return on[name] == nil })
@@ -519,7 +519,7 @@ func (w *world) promises(made ...changed) {
 			}
 		}
 	}
-	view := w.run(nil).LookAll(w.t.Context())
+	view := lookAll(w.t, w.run(nil))
 	for name, h := range view.Hosts {
 		for _, vm := range h.VMs {
 			if !vm.Runs() && !w.cluster.off[vm.Name] && len(h.Unfinished) == 0 {
@@ -621,7 +621,7 @@ func (w *world) takeOver(last bool) {
 				continue // on another host of it
 			}
 			r := w.resource(label)
-			want, _ := w.now(w.run(nil).LookAll(w.t.Context()), c.Want)
+			want, _ := w.now(lookAll(w.t, w.run(nil)), c.Want)
 			if a := want.Assignment; a != nil && a.Device != nil { // people name GPUs of the node that the VM is on now
 				d := *a.Device
 				d.Host, a.Device = a.Host, &d

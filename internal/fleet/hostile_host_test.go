@@ -254,7 +254,9 @@ func (w *world) makes(r *resource, want gpu.Want, prior *gpu.PartitionConfig) (s
 			hint = []string{r.has.Assignment.Host}
 		}
 		var at fleet.FoundVM
-		if view, at, err = f.LookForVM(ctx, a.VMID, nil, "", hint); err != nil {
+		search := fleet.VMSearch{VM: a.VMID, Hint: hint}
+		view = f.Snapshot(ctx, nil, fleet.ForVM(search))
+		if at, err = search.In(view); err != nil {
 			return nil, err
 		}
 		if want.Assignment != nil {
@@ -262,9 +264,9 @@ func (w *world) makes(r *resource, want gpu.Want, prior *gpu.PartitionConfig) (s
 			is.Host, is.Among = at.Host, slices.AppendSeq(slices.Collect(maps.Keys(view.Hosts)), maps.Keys(view.Errors))
 			p.Want.Assignment = &is
 		}
-		view = f.Look(ctx, f.Peers(view, []string{at.Host}))
+		view = f.Snapshot(ctx, f.Peers(view, []string{at.Host}))
 	} else {
-		view = f.LookAround(ctx, slices.Collect(maps.Keys(stdcmp.Or(want.Config, r.has.Config).GPUs)))
+		view = f.Snapshot(ctx, slices.Collect(maps.Keys(stdcmp.Or(want.Config, r.has.Config).GPUs)), fleet.WithClusterPeers)
 	}
 	var findings []rules.Finding
 	if p.Want.Empty() {

@@ -302,7 +302,7 @@ func TestHostileClient(t *testing.T) {
 		}}
 	}
 	f := fleet.New(fleet.Options{Hosts: hosts, MaxParallelHosts: 32})
-	view := f.Look(t.Context(), names)
+	view := f.Snapshot(t.Context(), names)
 	var out asked
 	if h := view.Hosts["good"]; h == nil || len(h.GPUs) != 1 {
 		out.Wrong = fmt.Sprintf("the honest host: %v", view.Errors["good"])

@@ -3,9 +3,6 @@ package fleet
 import (
 	"context"
 	"slices"
-	"sync"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -22,7 +19,7 @@ func (f *Fleet) OrphanedClaims(ctx context.Context, v View) (list []gpu.Orphaned
 		return list, true
 	}
 	// A VM that moved while the hosts were read may be missing on both: none is missing twice.
-	again := f.readAgain(ctx, f.names)
+	again := f.Snapshot(ctx, f.names, readAgain)
 	if !f.whole(v) || !f.whole(again) || gpu.HidesVMs(v.Hosts) != "" || gpu.HidesVMs(again.Hosts) != "" {
 		return nil, false
 	}
@@ -30,28 +27,6 @@ func (f *Fleet) OrphanedClaims(ctx context.Context, v View) (list []gpu.Orphaned
 	return slices.DeleteFunc(list, func(o gpu.OrphanedClaim) bool {
 		return !slices.ContainsFunc(still, func(s gpu.OrphanedClaim) bool { return s.Host == o.Host && s.Claim.Is(o.Claim.Kind, o.Claim.ID) })
 	}), true
-}
-
-// readAgain is how some hosts are now. What the run knows of them stays as it was: its plans go by one reading.
-func (f *Fleet) readAgain(ctx context.Context, names []string) View {
-	v := View{Hosts: map[string]*gpu.Host{}, Errors: map[string]error{}}
-	var mu sync.Mutex
-	var g errgroup.Group
-	for _, name := range names {
-		g.Go(func() error {
-			h, err := f.hosts[name].readAgain(ctx, f.parallel)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				v.Errors[name] = err
-			} else {
-				v.Hosts[name] = h
-			}
-			return nil
-		})
-	}
-	_ = g.Wait() // the errors are in the view
-	return v
 }
 
 // whole reports whether a view has every host.
@@ -63,7 +38,7 @@ func (f *Fleet) dropOrphanedClaims(ctx context.Context) {
 	if f.opt.Owner == "" || f.swept.Load() {
 		return
 	}
-	seen := f.Seen()
+	seen := f.Snapshot(ctx, nil, Cached)
 	if !f.whole(seen) || !f.swept.CompareAndSwap(false, true) {
 		return
 	}

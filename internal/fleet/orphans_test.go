@@ -81,7 +81,7 @@ func TestOrphanedClaimsAreThoseWhoseVMIsNowhere(t *testing.T) {
 			clear = false
 			conns[names[r.IntN(5)]].inventory = func() error { return errors.New("away") }
 		}
-		got, known := f.OrphanedClaims(t.Context(), f.LookAll(t.Context()))
+		got, known := f.OrphanedClaims(t.Context(), f.Snapshot(t.Context(), f.HostNames()))
 		if !known {
 			counts["not told"]++
 			if clear {

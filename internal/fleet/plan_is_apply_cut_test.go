@@ -142,7 +142,7 @@ func (w *world) serve() {
 
 // shown are the hosts as a plan sees them.
 func (w *world) shown() map[string]*gpu.Host {
-	return w.run(nil).LookAll(w.t.Context()).Hosts
+	return lookAll(w.t, w.run(nil)).Hosts
 }
 
 // cut has a run make a change and die on its way, or fail to start what it has stopped. It

@@ -200,7 +200,7 @@ func refers(w gpu.Want, to change.Change) bool {
 // before, and not again while it waits.
 func (w *world) applied(f *fleet.Fleet, p change.Change, says announced, waited bool) error {
 	if !p.Want.Empty() && !waited {
-		findings, _ := f.Record(f.Ledger.Instance(""), f.LookAll(w.t.Context()), p)
+		findings, _ := f.Record(f.Ledger.Instance(""), f.Snapshot(w.t.Context(), f.HostNames()), p)
 		for _, x := range findings {
 			if x.Level == rules.Error {
 				return &agent.Error{Code: agent.RuleViolation, Host: x.Host, Findings: []rules.Finding{x}}

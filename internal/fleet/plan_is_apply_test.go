@@ -679,7 +679,7 @@ type announced struct {
 // plan is what one run says that makes some changes, of one resource or of several.
 func (w *world) plan(changes ...change.Change) announced {
 	f := w.run(nil)
-	view := f.LookAll(w.t.Context())
+	view := f.Snapshot(w.t.Context(), f.HostNames())
 	out := announced{saw: view.Hosts, starts: map[string]bool{}, counts: map[string]int{}, ofLinux: ofLinux{gpus: map[string]cardLayout{}}, approved: map[string]*change.Approved{}, unable: map[string]rules.Finding{}}
 	// The rest of the state is planned as well, before these or after them.
 	plans := slices.Clone(changes)

@@ -53,18 +53,20 @@ func large(tb testing.TB, size sized) (*fleet.Fleet, []string) {
 		names = append(names, name)
 	}
 	f := fleet.New(fleet.Options{Owner: "vdi", Hosts: endpoints})
-	f.Record(f.Ledger.Instance(""), f.LookAll(tb.Context()), change.Change{Subject: "gpu_partition_config vdi", Want: gpu.Want{Config: config}})
+	f.Record(f.Ledger.Instance(""), f.Snapshot(tb.Context(), f.HostNames()), change.Change{Subject: "gpu_partition_config vdi", Want: gpu.Want{Config: config}})
 	return f, names
 }
 
 // planDesk plans an assignment as its resource does.
 func planDesk(tb testing.TB, f *fleet.Fleet, hint []string, host, n int) {
 	a := gpu.Assignment{Kind: gpu.AssignPartition, VM: fmt.Sprintf("desk-%d-%d", host, n), Partition: &gpu.PartitionWant{Config: "vdi"}, Power: gpu.Power{AllowShutdown: true}}
-	view, at, err := f.LookForVM(tb.Context(), a.VM, nil, "", hint)
+	search := fleet.VMSearch{VM: a.VM, Hint: hint}
+	view := f.Snapshot(tb.Context(), nil, fleet.ForVM(search))
+	at, err := search.In(view)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	around := f.Look(tb.Context(), f.Peers(view, []string{at.Host}))
+	around := f.Snapshot(tb.Context(), f.Peers(view, []string{at.Host}))
 	a.VMID, a.VMName, a.Host = at.VM.ID, at.VM.Name, at.Host
 	p := change.Change{Subject: "gpu_vm_assignment for VM " + a.VM, Want: gpu.Want{Assignment: &a}}
 	findings, does := f.Record(f.Ledger.Instance(""), around, p)
@@ -181,20 +183,20 @@ func goOn(tb testing.TB, hosts, gpus, vms int) (bytes uint64, cpu float64) {
 	}
 	rand.New(rand.NewPCG(1, 2)).Shuffle(len(plans), func(a, b int) { plans[a], plans[b] = plans[b], plans[a] })
 	f := fleet.New(fleet.Options{Owner: "vdi", Hosts: endpoints, Patience: time.Microsecond})
-	f.LookAll(tb.Context())
+	f.Snapshot(tb.Context(), f.HostNames())
 	for _, p := range plans {
-		f.Ledger.Met(p.Token)
+		f.Ledger.MarkSeen(p.Token)
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	begun := cpuSeconds()
 	for _, p := range plans {
-		at, err := fleet.FindVM(f.Seen(), p.Want.Assignment.VMID)
+		at, err := fleet.FindVM(f.Snapshot(tb.Context(), nil, fleet.Cached), p.Want.Assignment.VMID)
 		if err != nil || at.Host != p.Want.Assignment.Host {
 			tb.Fatalf("%s is on %q: %v", p.Subject, at.Host, err)
 		}
-		findings, _ := f.Record(f.Ledger.Instance(""), f.Seen(), p)
-		if more := f.CrossRunFindings(tb.Context(), f.Seen(), p); len(findings)+len(more) > 0 {
+		findings, _ := f.Record(f.Ledger.Instance(""), f.Snapshot(tb.Context(), nil, fleet.Cached), p)
+		if more := f.CrossRunFindings(tb.Context(), f.Snapshot(tb.Context(), nil, fleet.Cached), p); len(findings)+len(more) > 0 {
 			tb.Fatalf("%s: %+v %+v", p.Subject, findings, more)
 		}
 	}
@@ -265,7 +267,7 @@ func destroyAll(tb testing.TB, hosts int) (allocations uint64) {
 		endpoints[name] = fleet.Endpoint{Dial: func(context.Context, bool) (fleet.Conn, error) { return c, nil }}
 	}
 	f := fleet.New(fleet.Options{Owner: "vdi", Hosts: endpoints, Patience: time.Microsecond})
-	all := f.LookAll(tb.Context())
+	all := f.Snapshot(tb.Context(), f.HostNames())
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for _, p := range plans {
@@ -314,7 +316,7 @@ func drainAll(tb testing.TB, hosts int, configLast bool) (allocations uint64) {
 		plans = append(plans[1:], plans[0])
 	}
 	f := fleet.New(fleet.Options{Owner: "vdi", Hosts: endpoints})
-	all := f.LookAll(tb.Context())
+	all := f.Snapshot(tb.Context(), f.HostNames())
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for _, p := range plans {

@@ -15,25 +15,21 @@ import (
 // claimsOfOthers are the claims of this owner for the object of a want, by host, that are of none of the resources which
 // this run has read or planned.
 func (f *Fleet) claimsOfOthers(v View, w gpu.Want) map[string]gpu.Claim {
-	out := map[string]gpu.Claim{}
-	add := func(host string, c *gpu.Claim) {
-		if c.Owner == f.opt.Owner && c.Owner != "" && !f.Ledger.has(c.Token) {
-			out[host] = *c
-		}
-	}
+	of := func(c *gpu.Claim) bool { return c.Owner == f.opt.Owner && c.Owner != "" && !f.Ledger.has(c.Token) }
 	if a := w.Assignment; a != nil {
 		if at, err := FindVMNear(v, a.VMID, a.Host); err == nil {
-			if c, ok := RecordOf(v, at); ok {
-				add(at.Host, c)
+			if c, ok := RecordOf(v, at); ok && of(c) {
+				return map[string]gpu.Claim{at.Host: *c}
 			}
 		}
-		return out
+		return nil
 	}
+	out := map[string]gpu.Claim{}
 	kind, id := w.Object()
 	on := members(w)
 	for host, c := range v.Claims(kind, id) {
-		if on[host] {
-			add(host, c)
+		if on[host] && of(c) {
+			out[host] = *c
 		}
 	}
 	return out
@@ -90,7 +86,7 @@ func (f *Fleet) superseded(v View, p change.Change) []rules.Finding {
 		x.Level = rules.Warning
 	}
 	for _, c := range claims {
-		f.Ledger.Met(c.Token) // said once
+		f.Ledger.MarkSeen(c.Token) // said once
 	}
 	return []rules.Finding{x}
 }

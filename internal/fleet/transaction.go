@@ -401,7 +401,7 @@ func (t *transaction) settle(ctx context.Context, names []string) error {
 	t.sayWhereMoved(ctx)
 	for _, n := range names {
 		if _, ok := t.result.Hosts[n]; !ok {
-			if h, err := t.fleet.Snapshot(ctx, n); err == nil {
+			if h, err := t.fleet.Snapshot(ctx, []string{n}).Host(n); err == nil {
 				t.result.Hosts[n] = h
 			}
 		}
@@ -428,8 +428,8 @@ func (t *transaction) sayWhereMoved(ctx context.Context) {
 		return
 	}
 	now := View{Hosts: map[string]*gpu.Host{}} // before those are back that a node owed its resumption gets back
-	for n := range t.fleet.LookAround(ctx, slices.Compact(slices.Sorted(maps.Values(t.before)))).Hosts {
-		if h, err := t.fleet.Snapshot(ctx, n); err == nil {
+	for n := range t.fleet.Snapshot(ctx, slices.Compact(slices.Sorted(maps.Values(t.before))), WithClusterPeers).Hosts {
+		if h, err := t.fleet.Snapshot(ctx, []string{n}).Host(n); err == nil {
 			now.Hosts[n] = h
 		}
 	}

@@ -287,7 +287,7 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	if resp.Diagnostics.HasError() {
 		return
 	}
-	v := d.Fleet.Look(ctx, names)
+	v := d.Fleet.Snapshot(ctx, names)
 	if !report.NotYet(&resp.Diagnostics, d.Fleet, DataSourceType, v) || !report.Unreachable(&resp.Diagnostics, d.Fleet, DataSourceType, v) {
 		return
 	}

@@ -59,7 +59,7 @@ func of(f *fleet.Fleet) *Resource {
 		Policy: []string{"max_disruption", "on_destroy", "rollout", "timeouts"},
 		Prior:  prior, Plan: r.plan, Touches: func(c *lifecycle.Call[model]) bool { return c.Plan.GPUs.IsUnknown() },
 		Around: func(ctx context.Context, _ *lifecycle.Planning[model], prior gpu.Want) fleet.View {
-			return r.Fleet.LookAround(ctx, slices.Sorted(maps.Keys(prior.Config.GPUs)))
+			return r.Fleet.Snapshot(ctx, slices.Sorted(maps.Keys(prior.Config.GPUs)), fleet.WithClusterPeers)
 		},
 		Apply: r.apply, Permit: r.updatePermission, Read: r.read, Destroy: r.destroy,
 	}
@@ -116,7 +116,7 @@ func (r *Resource) plan(ctx context.Context, p *lifecycle.Planning[model]) (stay
 		if prior != nil {
 			open.Subject = label(prior.ID)
 		}
-		report.Findings(&resp.Diagnostics, open.Subject, r.Fleet.Ledger.Open(p.Inst, open, func() []rules.Finding { return r.Fleet.CheckOpen(r.Fleet.Seen(), open) }))
+		report.Findings(&resp.Diagnostics, open.Subject, r.Fleet.Ledger.Open(p.Inst, open, func() []rules.Finding { return r.Fleet.CheckOpen(r.Fleet.Snapshot(ctx, nil, fleet.Cached), open) }))
 		return false
 	}
 
@@ -128,7 +128,7 @@ func (r *Resource) plan(ctx context.Context, p *lifecycle.Planning[model]) (stay
 	var view fleet.View
 	if unchanged {
 		want.GPUs = prior.GPUs
-		view = r.Fleet.Seen() // a change of policy alone asks nobody
+		view = r.Fleet.Snapshot(ctx, nil, fleet.Cached) // a change of policy alone asks nobody
 	} else {
 		hosts, v, ok := scope.Hosts(ctx, r.Fleet, want.Scope, &resp.Diagnostics)
 		if !report.Unreachable(&resp.Diagnostics, r.Fleet, ch.Subject, v, state.held(&resp.Diagnostics)...) || !ok || resp.Diagnostics.HasError() {
@@ -142,7 +142,7 @@ func (r *Resource) plan(ctx context.Context, p *lifecycle.Planning[model]) (stay
 		choose(&want, ch.Token, hosts, v.With(ended))
 		view = v
 		if prior != nil { // hosts that leave matter as well
-			view = v.With(r.Fleet.Look(ctx, slices.Sorted(maps.Keys(prior.GPUs))))
+			view = v.With(r.Fleet.Snapshot(ctx, slices.Sorted(maps.Keys(prior.GPUs))))
 		}
 		view = view.With(ended)
 	}
@@ -215,7 +215,7 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 		delete(before, name)
 	}
 	c.Plan.GPUs = object.MapOf(ctx, gpusOfHostType, before, c.Diags)
-	c.Plan.observe(ctx, want, hosts, r.Fleet.Look(ctx, slices.Concat(hosts, slices.Collect(maps.Keys(before)))), c.Diags)
+	c.Plan.observe(ctx, want, hosts, r.Fleet.Snapshot(ctx, slices.Concat(hosts, slices.Collect(maps.Keys(before)))), c.Diags)
 	return true
 }
 
@@ -248,7 +248,7 @@ func (r *Resource) look(ctx context.Context, s gpu.Scope, listed map[string]map[
 	hosts := scope.Stated(ctx, r.Fleet, s)
 	all := slices.Concat(hosts, slices.Collect(maps.Keys(listed)))
 	slices.Sort(all)
-	return hosts, r.Fleet.Look(ctx, slices.Compact(all))
+	return hosts, r.Fleet.Snapshot(ctx, slices.Compact(all))
 }
 
 // destroy takes the config from its hosts.

@@ -137,7 +137,7 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 		resp.Diagnostics.AddAttributeError(path.Root("host"), "Unknown host", (&fleet.UnknownHostError{Host: name, Known: d.Fleet.HostNames()}).Error())
 		return
 	}
-	v := d.Fleet.Look(ctx, []string{name})
+	v := d.Fleet.Snapshot(ctx, []string{name})
 	h, ok := v.Hosts[name]
 	if !ok {
 		if report.NotYet(&resp.Diagnostics, d.Fleet, DataSourceType, v) && report.Unreachable(&resp.Diagnostics, d.Fleet, DataSourceType, v) {

@@ -122,7 +122,7 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	}
 	if h, answered := v.Hosts[at]; answered {
 		if p, linux := poolClaim(h, m.Name.ValueString()); linux { // its hosts are no cluster
-			id, v = p.ID, d.Fleet.Look(ctx, d.Fleet.PoolHosts(ctx, p.ID))
+			id, v = p.ID, d.Fleet.Snapshot(ctx, d.Fleet.PoolHosts(ctx, p.ID))
 			if !report.Unreachable(diags, d.Fleet, label(id), v) {
 				return
 			}

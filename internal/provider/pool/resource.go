@@ -67,7 +67,7 @@ func of(f *fleet.Fleet) *Resource {
 		Policy: []string{"dismount", "on_destroy", "timeouts"},
 		Prior:  prior, Plan: r.plan, Touches: func(c *lifecycle.Call[model]) bool { return c.Plan.GPUs.IsUnknown() }, Apply: r.apply, Read: r.read,
 		Around: func(ctx context.Context, _ *lifecycle.Planning[model], prior gpu.Want) fleet.View {
-			return r.Fleet.LookAround(ctx, slices.Sorted(maps.Keys(prior.Pool.Members)))
+			return r.Fleet.Snapshot(ctx, slices.Sorted(maps.Keys(prior.Pool.Members)), fleet.WithClusterPeers)
 		},
 		Destroy: func(ctx context.Context, c *lifecycle.Call[model]) { r.Carry(ctx, c) },
 	}
@@ -175,7 +175,7 @@ func (r *Resource) plan(ctx context.Context, p *lifecycle.Planning[model]) (stay
 	var view fleet.View
 	if unchanged {
 		want.Members = prior.Members
-		view = r.Fleet.Seen() // a change of policy alone asks nobody
+		view = r.Fleet.Snapshot(ctx, nil, fleet.Cached) // a change of policy alone asks nobody
 	} else {
 		hosts, v, ok := r.hosts(ctx, want, &resp.Diagnostics)
 		if !report.Unreachable(&resp.Diagnostics, r.Fleet, ch.Subject, v, state.held(ctx, &resp.Diagnostics)...) || !ok || resp.Diagnostics.HasError() {
@@ -185,7 +185,7 @@ func (r *Resource) plan(ctx context.Context, p *lifecycle.Planning[model]) (stay
 		choose(&want, hosts, v)
 		view = v
 		if prior != nil { // hosts that leave matter as well
-			view = v.With(r.Fleet.Look(ctx, slices.Sorted(maps.Keys(prior.Members))))
+			view = v.With(r.Fleet.Snapshot(ctx, slices.Sorted(maps.Keys(prior.Members))))
 		}
 	}
 	stays = r.Record(ctx, p, view, ch)
@@ -204,7 +204,7 @@ func (r *Resource) hosts(ctx context.Context, c gpu.PoolConfig, diags *diag.Diag
 	if !scope.Known(r.Fleet, names, path.Root("members"), diags) {
 		return nil, fleet.View{}, false
 	}
-	return names, r.Fleet.LookAround(ctx, names), true
+	return names, r.Fleet.Snapshot(ctx, names, fleet.WithClusterPeers), true
 }
 
 // apply makes the plan real and fills in its computed attributes. It returns false
@@ -235,7 +235,7 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 	if c.State != nil {
 		c.Plan.GPUs = c.State.GPUs
 	}
-	c.Plan.observe(ctx, declared, hosts, r.Fleet.Look(ctx, hosts), c.Diags)
+	c.Plan.observe(ctx, declared, hosts, r.Fleet.Snapshot(ctx, hosts), c.Diags)
 	return true
 }
 
@@ -292,5 +292,5 @@ func (r *Resource) look(ctx context.Context, c gpu.PoolConfig) ([]string, fleet.
 	if c.Members == nil {
 		hosts = scope.Stated(ctx, r.Fleet, c.Scope)
 	}
-	return hosts, r.Fleet.Look(ctx, hosts)
+	return hosts, r.Fleet.Snapshot(ctx, hosts)
 }

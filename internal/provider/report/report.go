@@ -250,20 +250,20 @@ func Skipped(diags *diag.Diagnostics, label string, skipped map[string]error) {
 // not ended, and of records that a host's agent cannot read, once per host and run.
 func Unfinished(diags *diag.Diagnostics, f *fleet.Fleet, v fleet.View) {
 	for _, name := range slices.Sorted(maps.Keys(v.Hosts)) {
-		if h := v.Hosts[name]; len(h.Unreadable) > 0 && f.TellOnce("unreadable on "+name) {
+		if h := v.Hosts[name]; len(h.Unreadable) > 0 && f.Once("unreadable on "+name) {
 			diags.AddWarning("Agent records cannot be read", fmt.Sprintf(
 				"Host: %s\nFound: %s\nWhat the state knows of this host is kept; claims and changes that were cut off may be missing from this plan.\nFix: %s",
 				name, words.Capital(rules.UnreadableText(h.Unreadable)), rules.UnreadableFix))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(v.Hosts)) {
-		if h := v.Hosts[name]; len(h.Unknown) > 0 && f.TellOnce("unknown on "+name) {
+		if h := v.Hosts[name]; len(h.Unknown) > 0 && f.Once("unknown on "+name) {
 			diags.AddWarning("Parts of a host cannot be read", fmt.Sprintf(
 				"Host: %s\nFound: %s\nWhat the state knows of these parts is kept. Only changes that they concern are refused.", name, unknownText(h.Unknown)))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(v.Hosts)) {
-		if h := v.Hosts[name]; len(h.Stale) > 0 && f.TellOnce("stale on "+name) {
+		if h := v.Hosts[name]; len(h.Stale) > 0 && f.Once("stale on "+name) {
 			diags.AddWarning("Derived files of a host are out of date", fmt.Sprintf(
 				"Host: %s\nFound: %s\nFix: The next change of this host tries again, and so does `gpu-agent reconcile` there. Until then containers may be given devices that are gone.",
 				name, words.Capital(strings.Join(h.Stale, "\n  "))))
@@ -273,7 +273,7 @@ func Unfinished(diags *diag.Diagnostics, f *fleet.Fleet, v fleet.View) {
 		h := v.Hosts[name]
 		begun, held := strings.Join(h.Unfinished, ", "), h.HeldBy
 		switch {
-		case held == nil && begun == "" || f.Holds(h) || !f.TellOnce("unfinished on "+name):
+		case held == nil && begun == "" || f.Holds(h) || !f.Once("unfinished on "+name):
 		case held == nil:
 			diags.AddWarning("Unfinished change on a host", fmt.Sprintf(
 				"Host: %s\nFound: A change for %s was begun and is neither finished nor rolled back. Another run is in progress, or a run was killed.\n"+
@@ -293,7 +293,7 @@ func Unfinished(diags *diag.Diagnostics, f *fleet.Fleet, v fleet.View) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(v.Hosts)) {
 		for _, d := range v.Hosts[name].Owed {
-			if f.TellOnce("owed on " + name + ": " + d.VM) {
+			if f.Once("owed on " + name + ": " + d.VM) {
 				diags.AddWarning("A VM is still off after a change stopped it", fmt.Sprintf(
 					"Host: %s\nFound: VM %s is off since %s: a change of %s stopped it and could not start it again.%s\n"+
 						"Fix: The next apply that changes something on this host starts it, and so does `gpu-agent reconcile` there; or start it by hand.",
@@ -353,7 +353,7 @@ func Unreachable(diags *diag.Diagnostics, f *fleet.Fleet, label string, v fleet.
 		switch {
 		case notYet != nil:
 			// Its checks wait until apply.
-			if notYet.Reason != "" && f.TellOnce("no agent on "+name) {
+			if notYet.Reason != "" && f.Once("no agent on "+name) {
 				diags.AddWarning("Host cannot be checked yet", fmt.Sprintf("Host: %s\nFound: %s. Until then nothing about it is checked.", name, words.Capital(notYet.Reason)))
 			}
 		case errors.As(err, &unknown):

@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
@@ -55,7 +56,7 @@ func (r *Resource) plan(ctx context.Context, p *lifecycle.Planning[model]) bool 
 	}
 
 	ch := change.Change{Subject: label(want), Token: instance.Token(ctx, p.Req.Private), Prior: p.Prior, Want: gpu.Want{Share: &want}, Unchanged: unchanged, Replaces: state != nil && !stays}
-	view := r.Fleet.Seen() // a plan that changes nothing asks nobody
+	view := r.Fleet.Snapshot(ctx, nil, fleet.Cached) // a plan that changes nothing asks nobody
 	if !unchanged {
 		v, ok := r.look(ctx, want, &resp.Diagnostics)
 		held := ""

@@ -49,7 +49,7 @@ func of(f *fleet.Fleet) *Resource {
 		Policy: append([]string{"max_disruption", "timeouts"}, placed...),
 		Prior:  prior, Plan: r.plan, Touches: func(c *lifecycle.Call[model]) bool { return c.Plan.Environment.IsUnknown() }, Apply: r.apply, Read: r.read,
 		Around: func(ctx context.Context, _ *lifecycle.Planning[model], prior gpu.Want) fleet.View {
-			return r.Fleet.Look(ctx, []string{prior.Share.Host})
+			return r.Fleet.Snapshot(ctx, []string{prior.Share.Host})
 		},
 		Destroy: func(ctx context.Context, c *lifecycle.Call[model]) { r.Carry(ctx, c) },
 	}
@@ -123,7 +123,7 @@ func warnOfLacks(diags *diag.Diagnostics, host string, h *gpu.Host, s gpu.Share)
 // read completes an import, and writes what the host has.
 func (r *Resource) read(ctx context.Context, state *model, _ resource.ReadRequest, resp *resource.ReadResponse) (*gpu.Claim, map[string]*gpu.Claim, bool) {
 	host, name := state.Host.ValueString(), state.Name.ValueString()
-	view := r.Fleet.Look(ctx, []string{host})
+	view := r.Fleet.Snapshot(ctx, []string{host})
 	if !report.Unreachable(&resp.Diagnostics, r.Fleet, label(*prior(ctx, state, &resp.Diagnostics).Share), view, host) || !view.Recorded() {
 		return nil, nil, false
 	}

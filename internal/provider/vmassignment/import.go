@@ -42,13 +42,15 @@ func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequ
 	case named && (r.Fleet.Has(where) || r.Fleet.Unknown()):
 		hosts, ref = []string{where}, name
 	case named:
-		if members, unknown := r.Fleet.ClusterHosts(r.Fleet.LookAll(ctx), where); len(members)+len(unknown) == 0 {
+		if members, unknown := r.Fleet.ClusterHosts(r.Fleet.Snapshot(ctx, r.Fleet.HostNames()), where); len(members)+len(unknown) == 0 {
 			resp.Diagnostics.AddError("Unknown host or cluster", fmt.Sprintf("Found: %q is neither a host of the provider, which knows %s, nor a cluster of one.", where, words.Join(r.Fleet.HostNames())))
 			return
 		}
 		cluster, ref = where, name
 	}
-	view, at, err := r.Fleet.LookForVM(ctx, ref, hosts, cluster, nil)
+	search := fleet.VMSearch{VM: ref, Cluster: cluster}
+	view := r.Fleet.Snapshot(ctx, hosts, fleet.ForVM(search))
+	at, err := search.In(view)
 	if ambiguous, ok := errors.AsType[*fleet.AmbiguousVMError](err); ok {
 		resp.Diagnostics.AddError("Several VMs fit the import id", fmt.Sprintf(
 			"Found: %v.\nFix: Import it as host/id, with the host that has the VM, such as %s/%s.", words.Capital(err.Error()), ambiguous.Found[0].Host, ambiguous.Found[0].VM.ID))

@@ -31,7 +31,7 @@ func (r *Resource) plan(ctx context.Context, p *lifecycle.Planning[model]) (stay
 	policy := r.policy(plan, &resp.Diagnostics)
 	resp.Diagnostics.Append(instance.SetDeclaredPower(ctx, resp.Private, &policy.Power)...)
 	if prior != nil {
-		r.declare(p.Inst, policy, prior.VMID, prior.Host, r.Fleet.Seen(), &resp.Diagnostics)
+		r.declare(p.Inst, policy, prior.VMID, prior.Host, r.Fleet.Snapshot(ctx, nil, fleet.Cached), &resp.Diagnostics)
 	}
 	sameVM := state != nil && plan.VM.Equal(state.VM)
 	// An assignment that waited for the VM's power-off, and may not wait any more.
@@ -121,7 +121,7 @@ func (r *Resource) declare(inst string, p rules.Policy, vmID, host string, v fle
 // planUnchanged records what the resource goes on holding. It goes by what this run
 // has seen: a change of policy alone asks nobody.
 func (r *Resource) planUnchanged(ctx context.Context, p *lifecycle.Planning[model], ch change.Change) {
-	want, view := ch.Want.Assignment, r.Fleet.Seen()
+	want, view := ch.Want.Assignment, r.Fleet.Snapshot(ctx, nil, fleet.Cached)
 	want.VMID, want.Host = p.Prior.Assignment.VMID, p.Prior.Assignment.Host
 	if at, err := fleet.FindVMNear(view, want.VMID, want.Host); err == nil {
 		want.VMName, want.Host = at.VM.Name, at.Host
@@ -143,10 +143,9 @@ func (r *Resource) warnOfName(diags *diag.Diagnostics, a gpu.Assignment) {
 // around looks for the VM, and lets the partition configs of this run know what a destroy may do to it.
 func (r *Resource) around(ctx context.Context, p *lifecycle.Planning[model], was gpu.Want) fleet.View {
 	prior := was.Assignment
-	r.declare(p.Inst, rules.Policy{Label: label(prior.VM), Power: prior.Power, Unknown: r.Fleet.PowerUnknown()}, prior.VMID, prior.Host, r.Fleet.Seen(), &p.Resp.Diagnostics)
+	r.declare(p.Inst, rules.Policy{Label: label(prior.VM), Power: prior.Power, Unknown: r.Fleet.PowerUnknown()}, prior.VMID, prior.Host, r.Fleet.Snapshot(ctx, nil, fleet.Cached), &p.Resp.Diagnostics)
 	// That the VM is not found, the destroy itself says, if anything is wrong with it.
-	view, _, _ := r.Fleet.LookForVM(ctx, prior.VMID, nil, "", r.hint(*prior))
-	return view
+	return r.Fleet.Snapshot(ctx, nil, fleet.ForVM(fleet.VMSearch{VM: prior.VMID, Hint: r.hint(*prior)}))
 }
 
 // keep copies the computed attributes of the state.

@@ -72,7 +72,7 @@ func (r *Resource) updatePermission(ctx context.Context, c *lifecycle.Call[model
 		return
 	}
 	want.VMID, want.Host = prior.VMID, prior.Host
-	if at, err := fleet.FindVMNear(r.Fleet.LookAll(ctx), want.VMID, want.Host); err == nil {
+	if at, err := fleet.FindVMNear(r.Fleet.Snapshot(ctx, r.Fleet.HostNames()), want.VMID, want.Host); err == nil {
 		want.VMName = at.VM.Name
 	}
 	c.Subject, c.Want.Assignment, c.ClaimOnly = label(want.VM), &want, true
@@ -104,7 +104,7 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 	if !done {
 		return false
 	}
-	view := r.Fleet.LookAround(ctx, []string{at.Host})
+	view := r.Fleet.Snapshot(ctx, []string{at.Host}, fleet.WithClusterPeers)
 	now, err := fleet.FindVMNear(view, want.VMID, at.Host)
 	if err != nil {
 		title := "VM disappeared"
@@ -136,7 +136,9 @@ func (r *Resource) read(ctx context.Context, state *model, req resource.ReadRequ
 	if len(hint) == 0 {
 		hint = s.Hosts
 	}
-	view, at, err := r.Fleet.LookForVM(ctx, id, nil, "", hint)
+	search := fleet.VMSearch{VM: id, Hint: hint}
+	view := r.Fleet.Snapshot(ctx, nil, fleet.ForVM(search))
+	at, err := search.In(view)
 	if err != nil && notOneVM(err) {
 		resp.Diagnostics.AddAttributeWarning(path.Root("vm"), "The VM's host is not known", fmt.Sprintf(
 			"%s\n\nFound: %v.\nThe state stays as it is.", label(state.VM.ValueString()), words.Capital(err.Error())))
@@ -212,8 +214,9 @@ func (r *Resource) destroy(ctx context.Context, c *lifecycle.Call[model]) {
 
 // warnOfRemains says when a destroy that succeeded may have left the VM as it was.
 func (r *Resource) warnOfRemains(ctx context.Context, prior gpu.Assignment, diags *diag.Diagnostics) {
-	view, _, err := r.Fleet.LookForVM(ctx, prior.VMID, nil, "", r.hint(prior))
-	if err != nil && !view.Complete() {
+	search := fleet.VMSearch{VM: prior.VMID, Hint: r.hint(prior)}
+	view := r.Fleet.Snapshot(ctx, nil, fleet.ForVM(search))
+	if _, err := search.In(view); err != nil && !view.Complete() {
 		diags.AddWarning("The VM was left unchanged", fmt.Sprintf(
 			"%s\n\nFound: %v.\nThe assignment was removed from the state (on_unreachable = \"keep\"). If the VM is on one of these hosts, it still has its GPU: "+
 				"adopt it again with `terraform import`.", label(prior.VM), words.Capital(err.Error())))
