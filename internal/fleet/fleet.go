@@ -124,8 +124,8 @@ type Fleet struct {
 	refreshing atomic.Bool
 	// replanning is true once Terraform has planned as it does right before it applies.
 	replanning atomic.Bool
-	// swept is true once this run has looked for orphaned claims.
-	swept atomic.Bool
+	// dropped is true once this run has dropped the orphaned claims that it found.
+	dropped atomic.Bool
 	// seen are the hosts as this run knows them, to find VMs by.
 	seen *rules.Fleet
 	// names are the hosts in sorted order, byName by folded name, and declared by the folded

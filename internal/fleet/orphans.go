@@ -35,11 +35,11 @@ func (f *Fleet) whole(v View) bool { return v.Complete() && len(v.Hosts) == len(
 // dropOrphanedClaims drops this owner's claims of VMs that are gone, once per run, as soon as it has looked at every
 // host anyway. What fails, or goes later, the next run finds.
 func (f *Fleet) dropOrphanedClaims(ctx context.Context) {
-	if f.opt.Owner == "" || f.swept.Load() {
+	if f.opt.Owner == "" || f.dropped.Load() {
 		return
 	}
 	seen := f.Snapshot(ctx, nil, Cached)
-	if !f.whole(seen) || !f.swept.CompareAndSwap(false, true) {
+	if !f.whole(seen) || !f.dropped.CompareAndSwap(false, true) {
 		return
 	}
 	orphaned, _ := f.OrphanedClaims(ctx, seen)

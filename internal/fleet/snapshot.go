@@ -127,22 +127,6 @@ func (f *Fleet) seenHosts() View {
 	return View{Hosts: f.saw.Hosts, Errors: map[string]error{}, index: f.saw.index, owner: f.opt.Owner}
 }
 
-func (f *Fleet) looked(names []string) View {
-	v := View{Hosts: map[string]*gpu.Host{}, Errors: map[string]error{}}
-	for _, name := range names {
-		h := f.hosts[name]
-		if h == nil {
-			continue
-		}
-		h.mu.Lock()
-		if h.seen != nil {
-			v.Hosts[name] = h.seen
-		}
-		h.mu.Unlock()
-	}
-	return v
-}
-
 // withNeighbours adds the hosts that pools of this run join to those of a view: what is
 // planned on one may be wrong by what is planned on another. It asks nobody: whoever
 // planned the pool has looked at them.
@@ -151,7 +135,14 @@ func (f *Fleet) withNeighbours(v View) View {
 		return v
 	}
 	for from := slices.Collect(maps.Keys(v.Hosts)); len(from) > 0; {
-		more := f.looked(slices.DeleteFunc(f.Ledger.book.InPoolsWith(from), func(name string) bool { return v.Hosts[name] != nil || v.Errors[name] != nil }))
+		more := View{Hosts: map[string]*gpu.Host{}}
+		for _, name := range f.Ledger.book.InPoolsWith(from) {
+			if h := f.hosts[name]; h != nil && v.Hosts[name] == nil && v.Errors[name] == nil {
+				if seen, _ := h.known(); seen != nil {
+					more.Hosts[name] = seen
+				}
+			}
+		}
 		if len(more.Hosts) == 0 {
 			return v
 		}
