@@ -24,9 +24,9 @@ func TestOrphanedClaimsAreThoseWhoseVMIsNowhere(t *testing.T) {
 		chance := func(percent int) bool { return r.IntN(100) < percent }
 		names := []string{"a", "b", "c", "d", "e"}
 		f, conns := hosts(t, fleet.Options{Owner: "vdi"}, names...)
-		nodes, clear := names[2:], true
+		nodes, told := names[2:], true
 		if chance(20) { // the provider does not know it
-			nodes, clear = append(slices.Clone(nodes), "x"), false
+			nodes, told = append(slices.Clone(nodes), "x"), false
 			conns["x"] = connection("x")
 		}
 		for _, name := range nodes {
@@ -75,16 +75,16 @@ func TestOrphanedClaimsAreThoseWhoseVMIsNowhere(t *testing.T) {
 		}
 		if part := []gpu.Part{gpu.PartVMs, gpu.PartCluster}[r.IntN(2)]; chance(10) {
 			h := &conns[names[r.IntN(5)]].host
-			h.Unknown, h.VMs, clear = []gpu.Unknown{{Part: part, Why: "it does not answer"}}, nil, false
+			h.Unknown, h.VMs, told = []gpu.Unknown{{Part: part, Why: "it does not answer"}}, nil, false
 		}
 		if chance(10) {
-			clear = false
+			told = false
 			conns[names[r.IntN(5)]].inventory = func() error { return errors.New("away") }
 		}
 		got, known := f.OrphanedClaims(t.Context(), f.Snapshot(t.Context(), f.HostNames()))
 		if !known {
 			counts["not told"]++
-			if clear {
+			if told {
 				t.Fatalf("seed %d: it is not told", seed)
 			}
 			continue
