@@ -17,10 +17,10 @@ import (
 
 // proposal is a change worked out on a host as it is now.
 type proposal struct {
-	host     gpu.Host
-	findings []rules.Finding
-	steps    []change.Step
-	basis    basis
+	host         gpu.Host
+	findings     []rules.Finding
+	steps        []change.Step
+	precondition precondition
 }
 
 // propose asks the rules and plans the steps. When a rule forbids the change there
@@ -67,7 +67,7 @@ func (s *Server) proposeOn(host gpu.Host, ch Change) (proposal, error) {
 	if err := able(s.backend, p.steps); err != nil {
 		return p, err
 	}
-	p.basis = newBasis(&host, p.steps)
+	p.precondition = newPrecondition(&host, p.steps)
 	return p, nil
 }
 
@@ -82,7 +82,7 @@ func (s *Server) prepare(ctx context.Context, ch Change) (Prepared, error) {
 	}
 	effects := change.EffectsOf(&p.host, p.steps)
 	return Prepared{
-		Steps: p.steps, Disruption: effects.Class, StopsVMs: effects.StopNames(), Drains: effects.Drains, Findings: p.findings, Basis: string(document.Encode(p.basis)),
+		Steps: p.steps, Disruption: effects.Class, StopsVMs: effects.StopNames(), Drains: effects.Drains, Findings: p.findings, Basis: string(document.Encode(p.precondition)),
 	}, nil
 }
 
@@ -117,7 +117,7 @@ func (s *Server) apply(ctx context.Context, fence int64, ch Change, prepared str
 		return Outcome{}, &Error{Code: RuleViolation, Message: "a rule forbids the change", Findings: errs}
 	}
 	if prepared != "" {
-		changed, err := p.basis.changed(prepared)
+		changed, err := p.precondition.changed(prepared)
 		if err != nil {
 			return Outcome{}, err
 		}
@@ -270,7 +270,7 @@ func (w *work) make(ctx context.Context, expected gpu.Host, ch *Change) (Outcome
 		})
 	}
 	w.entry.Status, w.entry.Begun = applied, len(w.entry.Steps)
-	err = w.server.paidTogether(detached, w.fence, &host, w.entry)
+	err = w.server.dropStartedTogether(detached, w.fence, &host, w.entry)
 	if err != nil {
 		w.entry.Status = running
 		return w.fail(detached, failure("write the records of the cluster", err))
@@ -279,7 +279,7 @@ func (w *work) make(ctx context.Context, expected gpu.Host, ch *Change) (Outcome
 		st.Claims = edited(st.Claims, rest)
 		// The host shows what was wanted: VMs that the change stops and does not start stay off.
 		st.Owed = slices.DeleteFunc(slices.Clone(st.Owed), func(d gpu.OwedStart) bool { return w.entry.stops(d.VM) })
-		paid(st, &host)
+		dropStarted(st, &host)
 		return !ch.Keep
 	})
 	if err != nil {
@@ -390,7 +390,7 @@ func (w *work) putBack(ctx context.Context) (Outcome, error) {
 	switch {
 	case w.waits:
 		out.Stands = append(out.Stands, errAway.Message)
-	case onlyPaused(out.Done): // its node is owed to be resumed, by the journal
+	case onlyPaused(out.Done): // the journal has its node resumed
 		out.Stands[len(out.Stands)-1] += "; " + isPaused
 	default:
 		if err := w.close(ctx, halfDone(out.Done), host); err != nil {
@@ -415,10 +415,10 @@ func (s *Server) readBack(ctx context.Context) *gpu.Host {
 	return &host
 }
 
-// close takes the change out of the journal. What stands gets a claim that says so, and a
-// VM that does not run is still owed its start.
+// close takes the change out of the journal. What stands gets a claim that says so, and the
+// start of a VM that does not run is still pending.
 func (w *work) close(ctx context.Context, incomplete bool, now *gpu.Host) error {
-	if err := w.server.paidTogether(ctx, w.fence, now, nil); staleFence(err) != nil {
+	if err := w.server.dropStartedTogether(ctx, w.fence, now, nil); staleFence(err) != nil {
 		return err
 	}
 	incomplete = incomplete || w.left
@@ -432,7 +432,7 @@ func (w *work) close(ctx context.Context, incomplete bool, now *gpu.Host) error 
 		if claim := w.entry.leaves(); incomplete && claim != nil {
 			st.Claims = change.PutClaim(st.Claims, *claim)
 		}
-		paid(st, now)
+		dropStarted(st, now)
 		return false
 	})
 }

@@ -63,7 +63,7 @@ func (e *entry) putBackOn(host gpu.Host, at time.Time) gpu.Host {
 			case isTaken(&host, back):
 				left = left || back.Op != change.OpStartVM
 			case back.Op == change.OpStartVM && change.Obstacle(&host, back) != nil:
-				host.Owed = owe(host.Owed, e.owes(back, at))
+				host.Owed = withPending(host.Owed, e.pendingStart(back, at))
 			default:
 				host.Moving = append(host.Moving, change.EffectsOf(&host, []change.Step{back}).Moves...)
 				host = change.Project(host, back)
