@@ -209,8 +209,7 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 				"owner":        computed.Text("The owner in the VM's claim; null when no Terraform resource claims the VM."),
 			}),
 			"orphaned_claims": computed.List("The claims of virtual machines that no host has any more, of any owner. The next change of their owner drops them. "+
-				"Null where it cannot be told which these are: a host does not answer, cannot read its records or its virtual machines, or the virtual machine may be on a host that "+
-				"`hosts` leaves out, or on a node of its cluster that the provider does not know. A claim whose virtual machine is there is never among them, whether a resource has it or not.", computed.Attributes{
+				"Null where that cannot be told: a host does not answer or cannot read this, or `hosts` leaves one out.", computed.Attributes{
 				"host":    computed.Text("The host that has the claim, or the first of the nodes whose cluster keeps it."),
 				"cluster": computed.Text("The cluster that keeps the claim; null where the host itself does."),
 				"kind":    computed.Text("The claim's kind, as `gpu-agent claims` shows it: `vm_assignment`."),
