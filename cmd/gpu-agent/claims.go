@@ -67,7 +67,9 @@ resource has its claim: only a state knows its resources.`
 		Args:  usage(cobra.NoArgs),
 		RunE:  show,
 	}
-	shown := &cobra.Command{Use: "list", Short: "List the claims", Long: "list lists the claims.\n\n" + about, Args: usage(cobra.NoArgs), RunE: show}
+	shown := &cobra.Command{
+		Use: "list", Short: "List the claims", Long: "list lists the claims.\n\n" + about, Args: usage(cobra.NoArgs), RunE: show,
+	}
 	cmd.PersistentFlags().BoolVar(&asJSON, "json", false, "print JSON")
 	for _, c := range []*cobra.Command{cmd, shown} {
 		c.Flags().BoolVar(&orphaned, "orphaned", false, "only claims of VMs that the host does not have any more")
@@ -86,8 +88,8 @@ func orphanedClaims(ctx context.Context, client *agent.Client) ([]gpu.Claim, err
 	claims := words.Each(gpu.OrphanedClaims(this), func(o gpu.OrphanedClaim) gpu.Claim { return o.Claim })
 	if why := gpu.HidesVMs(this); why != "" && len(claims) > 0 {
 		ids := words.Each(claims, func(c gpu.Claim) string { return c.ID })
-		return nil, fmt.Errorf("whether these claims are orphaned cannot be told on host %s alone, which does not have their VMs: %s. Found: %s. "+
-			"Read orphaned_claims of the data source gpu_inventory, which asks all hosts", host.Name, words.JoinAll(ids), why)
+		return nil, fmt.Errorf("whether these claims are orphaned cannot be told on host %s alone, which does not have their VMs: %s. "+
+			"Found: %s. Read orphaned_claims of the data source gpu_inventory, which asks all hosts", host.Name, words.JoinAll(ids), why)
 	}
 	return claims, nil
 }

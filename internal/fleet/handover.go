@@ -16,7 +16,7 @@ import (
 // handovers lets the end of an object wait for a plan of the same run that wants it. Terraform
 // plans, and applies, what has another address now in any order, and what it does at once
 // cannot be told from what it has not begun. So an end waits as long as plans are under way or
-// come in: in a lull the ends go on one by one, the oldest first, since each
+// come in: after a lull the ends go on one by one, the oldest first, since each
 // may keep its successor from its turn; and all of them no longer than patience.
 type handovers struct {
 	lull time.Duration
@@ -24,13 +24,16 @@ type handovers struct {
 	mu      sync.Mutex
 	next    int
 	waiting []int
-	// left is how much of patience the run has left while nothing waits, and until when it lasts while something does.
-	left  time.Duration
+	// left is how much of patience the run has left while nothing waits.
+	left time.Duration
+	// until is when patience ends while something waits.
 	until time.Time
-	// lulls is when a lull begins unless something is planned before.
-	lulls time.Time
-	under int // the reads and plans under way
-	bell  chan struct{}
+	// lullEnds is when the lull is over that goes on unless something is planned before.
+	lullEnds time.Time
+	// under are the reads and plans under way.
+	under int
+	// bell is closed when something was planned.
+	bell chan struct{}
 	// ended are the destroys that were planned without a successor and change a host, by
 	// what they end.
 	ended map[string]change.Change
@@ -48,7 +51,7 @@ func (h *handovers) ring() {
 }
 
 func (h *handovers) rung() {
-	h.lulls = time.Now().Add(h.lull)
+	h.lullEnds = time.Now().Add(h.lull)
 	close(h.bell)
 	h.bell = make(chan struct{})
 }
@@ -75,7 +78,7 @@ func (h *handovers) await(ctx context.Context, is func() bool) {
 	if len(h.waiting) == 0 {
 		h.until = time.Now().Add(h.left)
 	}
-	h.lulls = time.Now().Add(h.lull)
+	h.lullEnds = time.Now().Add(h.lull)
 	h.waiting = append(h.waiting, ticket)
 	for ctx.Err() == nil {
 		bell := h.bell
@@ -83,8 +86,8 @@ func (h *handovers) await(ctx context.Context, is func() bool) {
 		done := is()
 		h.mu.Lock()
 		until := h.until
-		if myTurn := h.waiting[0] == ticket && h.under <= len(h.waiting); myTurn && h.lulls.Before(until) {
-			until = h.lulls
+		if myTurn := h.waiting[0] == ticket && h.under <= len(h.waiting); myTurn && h.lullEnds.Before(until) {
+			until = h.lullEnds
 		}
 		if done || !time.Now().Before(until) {
 			break

@@ -51,6 +51,7 @@ func (f *Fleet) dropOrphanedClaims(ctx context.Context) {
 		}
 		gone := *o.Claim.Want.Assignment
 		gone.VMID, gone.Host = o.Claim.ID, o.Host
-		_, _ = f.applyOnce(ctx, Request{Change: change.Change{Subject: label(o.Claim), Token: o.Claim.Token, Prior: gpu.Want{Assignment: &gone}, ClaimOnly: true}})
+		drop := change.Change{Subject: label(o.Claim), Token: o.Claim.Token, Prior: gpu.Want{Assignment: &gone}, ClaimOnly: true}
+		_, _ = f.applyOnce(ctx, Request{Change: drop})
 	}
 }

@@ -79,8 +79,9 @@ func (f *Fleet) superseded(v View, p change.Change) []rules.Finding {
 	of, hosts := labelAndHosts(claims)
 	x := rules.Finding{
 		Level: rules.Error, Title: "Another resource manages " + of,
-		Found: fmt.Sprintf("Since this resource was applied, another resource of owner %q has taken it over on %s, from another provider block or another state.", f.opt.Owner, hosts),
-		Fix:   "Keep one of the two. Removing this one touches nothing on the hosts.",
+		Found: fmt.Sprintf("Since this resource was applied, another resource of owner %q has taken it over on %s, "+
+			"from another provider block or another state.", f.opt.Owner, hosts),
+		Fix: "Keep one of the two. Removing this one touches nothing on the hosts.",
 	}
 	if p.Unchanged {
 		x.Level = rules.Warning
@@ -105,7 +106,8 @@ func (f *Fleet) supersedes(ctx context.Context, v View, p change.Change) []rules
 	of, hosts := labelAndHosts(claims)
 	return []rules.Finding{{
 		Level: rules.Warning, Title: words.Capital(of) + " is taken over",
-		Found: fmt.Sprintf("On %s a resource of owner %q manages it that this run does not have: one of another workspace or state, or of a state that was lost.", hosts, f.opt.Owner),
+		Found: fmt.Sprintf("On %s a resource of owner %q manages it that this run does not have: "+
+			"one of another workspace or state, or of a state that was lost.", hosts, f.opt.Owner),
 		Fix: "If another state is in use, give each its own `owner`, with workspaces for example `owner = \"vdi-${terraform.workspace}\"`. " +
 			"Otherwise apply: this resource takes the place of the other one.",
 	}}

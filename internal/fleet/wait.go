@@ -14,14 +14,14 @@ import (
 // How long one resource of a run waits for others, since Terraform tells nobody what is still to come.
 const (
 	// DefaultPatience is how long a change that finds no room waits while nothing else of its run is under way, and how
-	// long a run waits in all, at plan and at apply, for what takes over an object that ends. If it is too short, an apply is refused for
-	// room that another resource of the run frees a moment later, and a VM is stopped twice where its resource has got
-	// another name. If it is too long, a run that is bound to be refused, and each destroy, takes so much longer.
+	// long a run waits in all for what takes over the objects that end. If it is too short, an apply is refused for room
+	// that another resource of the run frees a moment later, and a VM is stopped twice where its resource has got another
+	// name. If it is too long, a run that is bound to be refused takes so much longer.
 	DefaultPatience = 3 * time.Second
 	// lullsInPatience makes the lull after which one end goes on for which no successor came: 300 ms of DefaultPatience,
 	// and less where a test has less of it. If a lull is too short, it is over before Terraform has begun with the
-	// successor, and the object is made again instead of handed over. If it is too long, each resource that ends without a successor waits that
-	// long, one after the other with -parallelism=1.
+	// successor, and the object is made again instead of handed over. If it is too long, each resource that ends
+	// without a successor waits that long, one after the other with -parallelism=1.
 	lullsInPatience = 10
 )
 
