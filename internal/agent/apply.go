@@ -588,7 +588,7 @@ func (w *work) undoStep(ctx context.Context, step change.Step, inverse []change.
 				case host == nil:
 				case w.entry.isDone(host, back, inverse[k+1:], at, err):
 					continue
-				case isTaken(host, back):
+				case back.TakenSince(host):
 					w.left = true
 					continue
 				}
@@ -599,50 +599,11 @@ func (w *work) undoStep(ctx context.Context, step change.Step, inverse []change.
 	return nil
 }
 
-// taken tells whether something is not to be put back any more, since a VM has it: a partition
-// count of which VMs that have come after the run that died hold partitions, a pool that they draw
-// from, or what a VM has that people have started since. The record of the change says that it is
+// taken is Step.TakenSince on the host as it is now. Where it is so, the record of the change says that it is
 // not complete, and the next apply goes on from there.
 func (s *Server) taken(ctx context.Context, back change.Step) bool {
 	host := s.readBack(ctx)
-	return host != nil && isTaken(host, back)
-}
-
-func isTaken(host *gpu.Host, back change.Step) bool {
-	if vm, here := host.VM(back.VM); here {
-		switch {
-		case back.Op == change.OpStopVM:
-			return started(vm) && !vm.Runs()
-		case back.Op == change.OpStartVM, back.NeedsOff():
-			return started(vm)
-		}
-	}
-	has := func(of func(gpu.VM, gpu.DeviceAssignment) bool) bool {
-		return slices.ContainsFunc(host.VMs, func(vm gpu.VM) bool {
-			return slices.ContainsFunc(vm.Devices, func(d gpu.DeviceAssignment) bool { return of(vm, d) })
-		})
-	}
-	pool, pooled := host.Pool(back.Pool)
-	if pooled && back.Op == change.OpDeletePool {
-		return has(func(_ gpu.VM, d gpu.DeviceAssignment) bool { return gpu.SameID(d.Pool, pool.Name) })
-	}
-	if pooled && back.Op == change.OpSetPoolMembers {
-		return has(func(vm gpu.VM, d gpu.DeviceAssignment) bool {
-			return started(&vm) && d.GPU != "" && pool.Has(d.GPU) && !(&gpu.Pool{GPUs: back.GPUs}).Has(d.GPU)
-		})
-	}
-	g, ok := host.GPU(back.GPU)
-	if ok && back.Op == change.OpMount {
-		in := slices.ContainsFunc(host.Pools, func(p gpu.Pool) bool { return p.Has(g.ID) })
-		return in || has(func(vm gpu.VM, d gpu.DeviceAssignment) bool { return started(&vm) && gpu.SameID(d.GPU, g.ID) })
-	}
-	return back.Op == change.OpSetPartitionCount && ok && g.Partitionable != nil && g.Partitionable.Count != back.Count && len(g.Partitionable.Partitions) > 0
-}
-
-// started tells of a VM that a change had off and that somebody has started it since, and may have
-// paused or saved it then.
-func started(vm *gpu.VM) bool {
-	return vm.Runs() || vm.State == gpu.VMPaused || vm.State == gpu.VMSaved
+	return host != nil && back.TakenSince(host)
 }
 
 // lostMeanwhile tells whether a daemon or a share cannot be put back because what it is on

@@ -70,7 +70,7 @@ func stillPending(pending []gpu.OwedStart, host *gpu.Host) []gpu.OwedStart {
 			return (host.Cluster == nil || host.Cluster.Records) && !unknown && !dark
 		}
 		c, _ := host.Claim(gpu.ClaimAssignment, d.VM)
-		return started(vm) || c != nil && c.Want.Assignment != nil && c.Want.Assignment.Power.StayOff
+		return vm.Started() || c != nil && c.Want.Assignment != nil && c.Want.Assignment.Power.StayOff
 	})
 }
 
