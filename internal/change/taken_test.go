@@ -33,12 +33,18 @@ func TestWhatIsTakenSinceStays(t *testing.T) {
 		"of a VM that is not": {back: change.Step{Op: change.OpRemoveAdapters, VM: "gone"}},
 		"a count":             {back: change.Step{Op: change.OpSetPartitionCount, GPU: "g", Count: 2}, on: true},
 		"the count as it is":  {back: change.Step{Op: change.OpSetPartitionCount, GPU: "g", Count: 4}},
-		"a pool in use":       {back: change.Step{Op: change.OpDeletePool, Pool: "p"}, device: []gpu.DeviceAssignment{drawn}, off: true, on: true, saved: true},
-		"a pool":              {back: change.Step{Op: change.OpDeletePool, Pool: "p"}},
-		"a member in use":     {back: change.Step{Op: change.OpSetPoolMembers, Pool: "p"}, device: []gpu.DeviceAssignment{drawn}, on: true, saved: true},
-		"a member that stays": {back: change.Step{Op: change.OpSetPoolMembers, Pool: "p", GPUs: []string{"h"}}, device: []gpu.DeviceAssignment{drawn}},
-		"a GPU of a VM":       {back: change.Step{Op: change.OpMount, GPU: "g"}, device: []gpu.DeviceAssignment{whole}, on: true, saved: true},
-		"a GPU":               {back: change.Step{Op: change.OpMount, GPU: "g"}},
+		"a pool in use": {
+			back: change.Step{Op: change.OpDeletePool, Pool: "p"}, device: []gpu.DeviceAssignment{drawn}, off: true, on: true, saved: true,
+		},
+		"a pool": {back: change.Step{Op: change.OpDeletePool, Pool: "p"}},
+		"a member in use": {
+			back: change.Step{Op: change.OpSetPoolMembers, Pool: "p"}, device: []gpu.DeviceAssignment{drawn}, on: true, saved: true,
+		},
+		"a member that stays": {
+			back: change.Step{Op: change.OpSetPoolMembers, Pool: "p", GPUs: []string{"h"}}, device: []gpu.DeviceAssignment{drawn},
+		},
+		"a GPU of a VM": {back: change.Step{Op: change.OpMount, GPU: "g"}, device: []gpu.DeviceAssignment{whole}, on: true, saved: true},
+		"a GPU":         {back: change.Step{Op: change.OpMount, GPU: "g"}},
 	} {
 		for state, want := range map[gpu.VMState]bool{gpu.VMOff: c.off, gpu.VMRunning: c.on, gpu.VMSaved: c.saved, gpu.VMPaused: c.saved} {
 			if got := c.back.TakenSince(is(state, c.device...)); got != want {

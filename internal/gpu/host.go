@@ -291,7 +291,8 @@ func (h *Host) Lists(node string) bool {
 // SharesCluster reports whether two hosts are nodes of one cluster. Both have to say so: what one
 // host says of another is no proof.
 func (h *Host) SharesCluster(o *Host) bool {
-	return h.Cluster != nil && o.Cluster != nil && SameID(h.Cluster.Name, o.Cluster.Name) && h.Lists(o.Name) && o.Lists(h.Name) && !SameID(h.Name, o.Name)
+	return h.Cluster != nil && o.Cluster != nil && SameID(h.Cluster.Name, o.Cluster.Name) && h.Lists(o.Name) &&
+		o.Lists(h.Name) && !SameID(h.Name, o.Name)
 }
 
 // NodeState is this host's state in its cluster, or "" on a standalone host.

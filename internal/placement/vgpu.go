@@ -109,7 +109,9 @@ func mixes(g *gpu.GPU) bool { return g.VGPU.HeterogeneousSupported || inMIGMode(
 // room for them.
 func (t *VGPUTarget) inInstances(g *gpu.GPU, l *gpu.VGPULayout) error {
 	if l.Heterogeneous != nil && *l.Heterogeneous {
-		return unfit(VGPUNoMode, "%s live in GPU instances, whose sizes differ without heterogeneous mode, and which a GPU in that mode does not have", demandsText(t.wanted))
+		return unfit(VGPUNoMode,
+			"%s live in GPU instances, whose sizes differ without heterogeneous mode, and which a GPU in that mode does not have",
+			demandsText(t.wanted))
 	}
 	profiles := MIGProfiles(g)
 	for _, d := range t.wanted {
@@ -151,7 +153,8 @@ func vgpuInstances(profiles []gpu.MIGProfile, wanted []vgpuDemand) (map[string]i
 		if f, more := first[name]; !more {
 			first[name] = d
 		} else if f.typ.FrameBuffer != d.typ.FrameBuffer && max(each, perInstance(profile, f.typ)) > 1 {
-			return nil, unfit(VGPUBeside, notBeside, f.typ.Name, d.typ.Name, "an instance of "+name+" takes several vGPUs of one frame buffer size, and the driver chooses which")
+			return nil, unfit(VGPUBeside, notBeside, f.typ.Name, d.typ.Name,
+				"an instance of "+name+" takes several vGPUs of one frame buffer size, and the driver chooses which")
 		}
 		count[name] += d.count
 		out[name] = (count[name] + each - 1) / each
@@ -210,7 +213,8 @@ func sharedAlike(fault *LayoutError, wanted []vgpuDemand) {
 	backed := func(d vgpuDemand) bool { return d.typ.MIGProfile != "" }
 	in, out := slices.IndexFunc(wanted, backed), slices.IndexFunc(wanted, func(d vgpuDemand) bool { return !backed(d) })
 	if in >= 0 && out >= 0 {
-		fault.add(VGPUBeside, notBeside, wanted[in].typ.Name, wanted[out].typ.Name, "the first lives in a GPU instance, the second shares a GPU that is not in MIG mode")
+		fault.add(VGPUBeside, notBeside, wanted[in].typ.Name, wanted[out].typ.Name,
+			"the first lives in a GPU instance, the second shares a GPU that is not in MIG mode")
 	}
 }
 

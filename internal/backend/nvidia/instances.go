@@ -276,7 +276,8 @@ func (b *Backend) CreateInstance(ctx context.Context, gpuID string, p gpu.MIGPla
 		}
 		want := profiles[at]
 		if !slices.Contains(want.Starts, p.Start) {
-			return refuse(backend.InvalidParameter, "an instance of %s cannot begin at memory slice %d; it can at %s", p.Profile, p.Start, strings.Join(words.Each(want.Starts, strconv.Itoa), ", "))
+			return refuse(backend.InvalidParameter, "an instance of %s cannot begin at memory slice %d; it can at %s",
+				p.Profile, p.Start, strings.Join(words.Each(want.Starts, strconv.Itoa), ", "))
 		}
 		i, err := s.find(d, want, p.Start)
 		if err != nil {
@@ -327,7 +328,9 @@ func (s *session) noRoom(d *device, profiles []profile, want profile, p gpu.MIGP
 			return refuse(backend.Insufficient, "the place is taken by the instance %s at %d", i.Profile, i.Start)
 		}
 	}
-	return refuse(backend.Insufficient, "the driver has no room for it although no instance is in its place: the GPU takes at most %d of %s, and some profiles exclude each other", want.Max, p.Profile)
+	return refuse(backend.Insufficient,
+		"the driver has no room for it although no instance is in its place: the GPU takes at most %d of %s, and some profiles exclude each "+
+			"other", want.Max, p.Profile)
 }
 
 // inMIGMode are the profiles of a GPU in MIG mode.
@@ -473,7 +476,8 @@ func (b *Backend) whoHolds(s *session, d *device, i instance, err error) error {
 	if who := in(users, i.ID); readErr == nil && who != "" {
 		return refuse(backend.InUse, "it is in use by %s", who)
 	}
-	return refuse(backend.InUse, "the driver says that it is in use (%v), and lists no process in it: something holds it open, such as a monitoring agent", err)
+	return refuse(backend.InUse,
+		"the driver says that it is in use (%v), and lists no process in it: something holds it open, such as a monitoring agent", err)
 }
 
 // drmHint names the kernel module that keeps GPUs open on hosts that draw with them, and whose
