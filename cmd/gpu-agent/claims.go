@@ -13,12 +13,17 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 func newClaims(o *hostOptions) *cobra.Command {
-	var asJSON bool
+	var asJSON, orphaned bool
 	show := o.withClient(func(cmd *cobra.Command, client *agent.Client, _ []string) error {
-		claims, err := client.Claims(cmd.Context())
+		read, none := client.Claims, "no claims"
+		if orphaned {
+			read, none = func(ctx context.Context) ([]gpu.Claim, error) { return orphanedClaims(ctx, client) }, "no orphaned claims"
+		}
+		claims, err := read(cmd.Context())
 		if err != nil {
 			return err
 		}
@@ -34,7 +39,7 @@ func newClaims(o *hostOptions) *cobra.Command {
 			return incomplete(j.Unreadable)
 		}
 		if len(claims) == 0 {
-			_, _ = fmt.Fprintln(out, "no claims")
+			_, _ = fmt.Fprintln(out, none)
 		}
 		list(out, "Claims", table.Row{"Kind", "Id", "Owner", "State"}, claims, func(c gpu.Claim) table.Row {
 			state := "complete"
@@ -49,15 +54,44 @@ func newClaims(o *hostOptions) *cobra.Command {
 		showUnreadable(out, j.Unreadable)
 		return incomplete(j.Unreadable)
 	})
+	const about = `An orphaned claim is one of a VM that the host does not have any more: it was deleted, or has
+moved to another host, whose record of it then counts. The next change of the claim's owner
+drops the claims of VMs that no host has; "gpu-agent claims forget" drops one at once. A node
+of a cluster cannot tell alone which VMs are gone, and fails if that matters: the data source
+gpu_inventory asks all nodes (orphaned_claims). That a VM is there does not mean that a
+resource has its claim: only a state knows its resources.`
 	cmd := &cobra.Command{
 		Use:   "claims",
 		Short: "List what Terraform manages on this host, or forget one claim",
+		Long:  "claims lists what Terraform manages on this host, or forgets one claim.\n\n" + about,
 		Args:  usage(cobra.NoArgs),
 		RunE:  show,
 	}
+	shown := &cobra.Command{
+		Use: "list", Short: "List the claims", Long: "list lists the claims.\n\n" + about, Args: usage(cobra.NoArgs), RunE: show,
+	}
 	cmd.PersistentFlags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.AddCommand(&cobra.Command{Use: "list", Short: "List the claims", Args: usage(cobra.NoArgs), RunE: show}, newForget(o))
+	for _, c := range []*cobra.Command{cmd, shown} {
+		c.Flags().BoolVar(&orphaned, "orphaned", false, "only claims of VMs that the host does not have any more")
+	}
+	cmd.AddCommand(shown, newForget(o))
 	return cmd
+}
+
+// orphanedClaims are the claims of VMs that the host does not have any more, as far as it alone can tell.
+func orphanedClaims(ctx context.Context, client *agent.Client) ([]gpu.Claim, error) {
+	host, err := client.Inventory(ctx)
+	if err != nil {
+		return nil, err
+	}
+	this := map[string]*gpu.Host{host.Name: &host}
+	claims := words.Each(gpu.OrphanedClaims(this), func(o gpu.OrphanedClaim) gpu.Claim { return o.Claim })
+	if why := gpu.HidesVMs(this); why != "" && len(claims) > 0 {
+		ids := words.Each(claims, func(c gpu.Claim) string { return c.ID })
+		return nil, fmt.Errorf("whether these claims are orphaned cannot be told on host %s alone, which does not have their VMs: %s. "+
+			"Found: %s. Read orphaned_claims of the data source gpu_inventory, which asks all hosts", host.Name, words.JoinAll(ids), why)
+	}
+	return claims, nil
 }
 
 func newForget(o *hostOptions) *cobra.Command {

@@ -363,6 +363,55 @@ func TestClaims(t *testing.T) {
 	}
 }
 
+// The claims of VMs that the host has no more are listed by themselves, and nothing is where a node cannot tell alone.
+func TestOrphanedClaims(t *testing.T) {
+	h, gone := host(), "00000000-0000-0000-0000-000000000002"
+	for _, id := range []string{vm1, gone} {
+		h.Claims = append(h.Claims, gpu.Claim{Kind: gpu.ClaimAssignment, ID: id, Owner: "vdi-prod", Token: id, Revision: 1})
+	}
+	h.Pools = nil // what its host lacks of a pool, its resource makes again
+	r := newRig(t, h)
+	before := r.file()
+	for _, args := range [][]string{{"claims", "--orphaned"}, {"claims", "list", "--orphaned"}, {"--role", "reader", "claims", "--orphaned"}} {
+		if out, _ := r.run(0, args...); !strings.Contains(out, gone) || strings.Contains(out, vm1) || strings.Contains(out, "render") {
+			t.Errorf("%v: %s", args, out)
+		}
+	}
+	doc, _ := r.run(0, "claims", "--orphaned", "--json")
+	var claims []gpu.Claim
+	if err := json.Unmarshal([]byte(doc), &claims); err != nil || len(claims) != 1 || claims[0].ID != gone {
+		t.Errorf("%v: %s", err, doc)
+	}
+	if r.file() != before {
+		t.Error("a list wrote to the host")
+	}
+	r.run(64, "claims", "forget", "--orphaned")
+	r.run(0, "claims", "forget", "vm_assignment", gone, "--yes")
+	out, _ := r.run(0, "claims", "--orphaned")
+	wantSaid(t, out, "no orphaned claims")
+	if out, _ = r.run(0, "claims", "--orphaned", "--json"); strings.TrimSpace(out) != "[]" {
+		t.Errorf("without orphaned claims the list is %s", out)
+	}
+
+	clustered := func(h gpu.Host, name string) gpu.Host {
+		h.Name, h.Cluster = name, &gpu.Cluster{
+			Name: "azl", Nodes: []gpu.Node{{Name: "hv01", State: gpu.NodeUp}, {Name: "hv02", State: gpu.NodeUp}},
+		}
+		return h
+	}
+	other := host()
+	other.VMs, other.Claims = nil, nil
+	r = newRig(t, clustered(h, "hv01"), clustered(other, "hv02"))
+	out, said := r.run(1, "claims", "--orphaned")
+	wantSaid(t, said, gone, "node hv02 of cluster azl may have them", "gpu_inventory")
+	if out != "" {
+		t.Errorf("it lists %s", out)
+	}
+	h.Claims = h.Claims[:2]
+	out, _ = newRig(t, clustered(h, "hv01"), clustered(other, "hv02")).run(0, "claims", "--orphaned")
+	wantSaid(t, out, "no orphaned claims")
+}
+
 func TestSelftest(t *testing.T) {
 	r := newRig(t)
 	before := r.file()

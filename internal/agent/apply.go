@@ -18,10 +18,10 @@ import (
 
 // proposal is a change worked out on a host as it is now.
 type proposal struct {
-	host     gpu.Host
-	findings []rules.Finding
-	steps    []change.Step
-	basis    basis
+	host         gpu.Host
+	findings     []rules.Finding
+	steps        []change.Step
+	precondition precondition
 }
 
 // propose asks the rules and plans the steps. When a rule forbids the change there
@@ -68,7 +68,7 @@ func (s *Server) proposeOn(host gpu.Host, ch Change) (proposal, error) {
 	if err := able(s.backend, p.steps); err != nil {
 		return p, err
 	}
-	p.basis = newBasis(&host, p.steps)
+	p.precondition = newPrecondition(&host, p.steps)
 	return p, nil
 }
 
@@ -84,7 +84,7 @@ func (s *Server) prepare(ctx context.Context, ch Change) (Prepared, error) {
 	effects := change.EffectsOf(&p.host, p.steps)
 	return Prepared{
 		Steps: p.steps, Disruption: effects.Class, StopsVMs: effects.StopNames(), Drains: effects.Drains,
-		Findings: p.findings, Basis: string(document.Encode(p.basis)),
+		Findings: p.findings, Basis: string(document.Encode(p.precondition)),
 	}, nil
 }
 
@@ -119,7 +119,7 @@ func (s *Server) apply(ctx context.Context, fence int64, ch Change, prepared str
 		return Outcome{}, &Error{Code: RuleViolation, Message: "a rule forbids the change", Findings: errs}
 	}
 	if prepared != "" {
-		changed, err := p.basis.changed(prepared)
+		changed, err := p.precondition.changed(prepared)
 		if err != nil {
 			return Outcome{}, err
 		}
@@ -276,7 +276,7 @@ func (w *work) make(ctx context.Context, expected gpu.Host, ch *Change) (Outcome
 		})
 	}
 	w.entry.Status, w.entry.Begun = applied, len(w.entry.Steps)
-	err = w.server.paidTogether(detached, w.fence, &host, w.entry)
+	err = w.server.dropStartedTogether(detached, w.fence, &host, w.entry)
 	if err != nil {
 		w.entry.Status = running
 		return w.fail(detached, failure("write the records of the cluster", err))
@@ -285,7 +285,7 @@ func (w *work) make(ctx context.Context, expected gpu.Host, ch *Change) (Outcome
 		st.Claims = edited(st.Claims, rest)
 		// The host shows what was wanted: VMs that the change stops and does not start stay off.
 		st.Owed = slices.DeleteFunc(slices.Clone(st.Owed), func(d gpu.OwedStart) bool { return w.entry.stops(d.VM) })
-		paid(st, &host)
+		dropStarted(st, &host)
 		return !ch.Keep
 	})
 	if err != nil {
@@ -398,7 +398,7 @@ func (w *work) putBack(ctx context.Context) (Outcome, error) {
 	switch {
 	case w.waits:
 		out.Stands = append(out.Stands, errAway.Message)
-	case onlyPaused(out.Done): // its node is owed to be resumed, by the journal
+	case onlyPaused(out.Done): // the journal has its node resumed
 		out.Stands[len(out.Stands)-1] += "; " + isPaused
 	default:
 		if err := w.close(ctx, halfDone(out.Done), host); err != nil {
@@ -423,10 +423,10 @@ func (s *Server) readBack(ctx context.Context) *gpu.Host {
 	return &host
 }
 
-// close takes the change out of the journal. What stands gets a claim that says so, and a
-// VM that does not run is still owed its start.
+// close takes the change out of the journal. What stands gets a claim that says so, and the
+// start of a VM that does not run is still pending.
 func (w *work) close(ctx context.Context, incomplete bool, now *gpu.Host) error {
-	if err := w.server.paidTogether(ctx, w.fence, now, nil); staleFence(err) != nil {
+	if err := w.server.dropStartedTogether(ctx, w.fence, now, nil); staleFence(err) != nil {
 		return err
 	}
 	incomplete = incomplete || w.left
@@ -442,7 +442,7 @@ func (w *work) close(ctx context.Context, incomplete bool, now *gpu.Host) error 
 		if claim := w.entry.leaves(); incomplete && claim != nil {
 			st.Claims = change.PutClaim(st.Claims, *claim)
 		}
-		paid(st, now)
+		dropStarted(st, now)
 		return false
 	})
 }
@@ -599,7 +599,7 @@ func (w *work) undoStep(ctx context.Context, step change.Step, inverse []change.
 				case host == nil:
 				case w.entry.isDone(host, back, inverse[k+1:], at, err):
 					continue
-				case isTaken(host, back):
+				case back.TakenSince(host):
 					w.left = true
 					continue
 				}
@@ -610,51 +610,11 @@ func (w *work) undoStep(ctx context.Context, step change.Step, inverse []change.
 	return nil
 }
 
-// taken tells whether something is not to be put back any more, since a VM has it: a partition
-// count of which VMs that have come after the run that died hold partitions, a pool that they draw
-// from, or what a VM has that people have started since. The record of the change says that it is
+// taken is Step.TakenSince on the host as it is now. Where it is so, the record of the change says that it is
 // not complete, and the next apply goes on from there.
 func (s *Server) taken(ctx context.Context, back change.Step) bool {
 	host := s.readBack(ctx)
-	return host != nil && isTaken(host, back)
-}
-
-func isTaken(host *gpu.Host, back change.Step) bool {
-	if vm, here := host.VM(back.VM); here {
-		switch {
-		case back.Op == change.OpStopVM:
-			return started(vm) && !vm.Runs()
-		case back.Op == change.OpStartVM, back.NeedsOff():
-			return started(vm)
-		}
-	}
-	has := func(of func(gpu.VM, gpu.DeviceAssignment) bool) bool {
-		return slices.ContainsFunc(host.VMs, func(vm gpu.VM) bool {
-			return slices.ContainsFunc(vm.Devices, func(d gpu.DeviceAssignment) bool { return of(vm, d) })
-		})
-	}
-	pool, pooled := host.Pool(back.Pool)
-	if pooled && back.Op == change.OpDeletePool {
-		return has(func(_ gpu.VM, d gpu.DeviceAssignment) bool { return gpu.SameID(d.Pool, pool.Name) })
-	}
-	if pooled && back.Op == change.OpSetPoolMembers {
-		return has(func(vm gpu.VM, d gpu.DeviceAssignment) bool {
-			return started(&vm) && d.GPU != "" && pool.Has(d.GPU) && !(&gpu.Pool{GPUs: back.GPUs}).Has(d.GPU)
-		})
-	}
-	g, ok := host.GPU(back.GPU)
-	if ok && back.Op == change.OpMount {
-		in := slices.ContainsFunc(host.Pools, func(p gpu.Pool) bool { return p.Has(g.ID) })
-		return in || has(func(vm gpu.VM, d gpu.DeviceAssignment) bool { return started(&vm) && gpu.SameID(d.GPU, g.ID) })
-	}
-	return back.Op == change.OpSetPartitionCount && ok && g.Partitionable != nil && g.Partitionable.Count != back.Count &&
-		len(g.Partitionable.Partitions) > 0
-}
-
-// started tells of a VM that a change had off and that somebody has started it since, and may have
-// paused or saved it then.
-func started(vm *gpu.VM) bool {
-	return vm.Runs() || vm.State == gpu.VMPaused || vm.State == gpu.VMSaved
+	return host != nil && back.TakenSince(host)
 }
 
 // lostMeanwhile tells whether a daemon or a share cannot be put back because what it is on

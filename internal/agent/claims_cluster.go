@@ -10,7 +10,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-// The claim of a clustered VM, and the start that it is owed, are in the store of its
+// The claim of a clustered VM, and its pending start, are in the store of its
 // cluster: the VM outlives the node that it was on when they were written.
 
 // remember adds to a host what its agent has on record, and of what its cluster has the part
@@ -22,7 +22,7 @@ func (s *Server) remember(ctx context.Context, host *gpu.Host) (own backend.Stat
 	}
 	host.Claims, host.Unreadable = own.Claims, unreadableRecords(&own)
 	host.HeldBy = s.alive("the host", "", own.Lease)
-	owed := own.Owed
+	pending := own.Owed
 	cluster, shared, err := s.sharedState(ctx)
 	switch {
 	case err != nil:
@@ -41,9 +41,9 @@ func (s *Server) remember(ctx context.Context, host *gpu.Host) (own backend.Stat
 			_, here := host.VM(c.ID)
 			return !here && cluster.HasVM(c.ID)
 		}))
-		owed = owe(shared.Owed, owed...)
+		pending = withPending(shared.Owed, pending...)
 	}
-	host.Owed = stillOwed(owed, host)
+	host.Owed = stillPending(pending, host)
 	return own, nil
 }
 
@@ -211,38 +211,38 @@ func putUnlessOthers(claims []gpu.Claim, c gpu.Claim, unrecorded bool) []gpu.Cla
 	return change.PutClaim(claims, c)
 }
 
-// oweTogether writes the debts of clustered VMs into the cluster's records before they are
+// addPendingTogether writes the pending starts of clustered VMs into the cluster's records before they are
 // stopped.
-func (s *Server) oweTogether(ctx context.Context, fence int64, debts []gpu.OwedStart) error {
-	if len(debts) == 0 {
+func (s *Server) addPendingTogether(ctx context.Context, fence int64, pending []gpu.OwedStart) error {
+	if len(pending) == 0 {
 		return nil
 	}
 	cluster, shared, err := s.sharedState(ctx)
 	if err != nil || cluster == nil {
 		return err
 	}
-	debts = slices.DeleteFunc(debts, func(d gpu.OwedStart) bool { return !cluster.HasVM(d.VM) })
-	if len(owe(shared.Owed, debts...)) == len(shared.Owed) {
+	pending = slices.DeleteFunc(pending, func(d gpu.OwedStart) bool { return !cluster.HasVM(d.VM) })
+	if len(withPending(shared.Owed, pending...)) == len(shared.Owed) {
 		return nil
 	}
-	return s.together(ctx, fence, func(st *backend.State) { st.Owed = owe(st.Owed, debts...) })
+	return s.together(ctx, fence, func(st *backend.State) { st.Owed = withPending(st.Owed, pending...) })
 }
 
-// paidTogether takes from the cluster's records the debts that a host shows to be paid, and
+// dropStartedTogether takes from the cluster's records the starts that a host shows not to be pending any more, and
 // those of VMs that a change stops for good. The host is nil when it could not be read, and
 // the change when none was made.
-func (s *Server) paidTogether(ctx context.Context, fence int64, host *gpu.Host, made *entry) error {
+func (s *Server) dropStartedTogether(ctx context.Context, fence int64, host *gpu.Host, made *entry) error {
 	cluster, shared, err := s.sharedState(ctx)
 	if err != nil || len(shared.Owed) == 0 || host == nil {
 		return err
 	}
 	known := change.WithClaims(*host, shared.Claims)
-	paid := func(d gpu.OwedStart) bool {
+	over := func(d gpu.OwedStart) bool {
 		_, here := host.VM(d.VM)
-		return made != nil && made.stops(d.VM) || !here && !cluster.HasVM(d.VM) || here && len(stillOwed([]gpu.OwedStart{d}, &known)) == 0
+		return made != nil && made.stops(d.VM) || !here && !cluster.HasVM(d.VM) || here && len(stillPending([]gpu.OwedStart{d}, &known)) == 0
 	}
-	if !slices.ContainsFunc(shared.Owed, paid) {
+	if !slices.ContainsFunc(shared.Owed, over) {
 		return nil
 	}
-	return s.together(ctx, fence, func(st *backend.State) { st.Owed = slices.DeleteFunc(slices.Clone(st.Owed), paid) })
+	return s.together(ctx, fence, func(st *backend.State) { st.Owed = slices.DeleteFunc(slices.Clone(st.Owed), over) })
 }

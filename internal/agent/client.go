@@ -142,7 +142,7 @@ const (
 
 // Apply makes a prepared change. When ctx ends it does not hang up: it asks the host
 // to stop after the present step and to undo, and returns how that ended.
-func (c *Client) Apply(ctx context.Context, fence int64, ch Change, basis string, progress func(StepProgress)) (Outcome, error) {
+func (c *Client) Apply(ctx context.Context, fence int64, ch Change, precondition string, progress func(StepProgress)) (Outcome, error) {
 	doc, err := encodeChange(ch)
 	if err != nil {
 		return Outcome{}, err
@@ -155,7 +155,7 @@ func (c *Client) Apply(ctx context.Context, fence int64, ch Change, basis string
 	heard := make(chan struct{})
 	stopWatching := context.AfterFunc(ctx, func() { c.cancel(callCtx, ch.ID, heard, hangUp) })
 	defer stopWatching()
-	stream, err := c.rpc.Apply(callCtx, &agentpb.ApplyRequest{Fence: fence, Change: doc, Basis: basis})
+	stream, err := c.rpc.Apply(callCtx, &agentpb.ApplyRequest{Fence: fence, Change: doc, Basis: precondition})
 	if err != nil {
 		return Outcome{}, c.unheard(err)
 	}

@@ -198,7 +198,7 @@ func (h *hold) bring(st *backend.State) error {
 			})
 		})
 	})
-	st.Owed = owe(st.Owed, h.last.Owed...)
+	st.Owed = withPending(st.Owed, h.last.Owed...)
 	return nil
 }
 

@@ -144,11 +144,11 @@ func (j journal) busyElsewhere(worker string) bool {
 // record writes an entry to the journal, under the lease, and with it what its steps change of
 // the claims of this host alone.
 func (s *Server) record(ctx context.Context, fence int64, e *entry, claims ...change.Step) error {
-	if err := s.oweTogether(ctx, fence, e.debts(s.clock())); err != nil {
+	if err := s.addPendingTogether(ctx, fence, e.pendingStarts(s.clock())); err != nil {
 		return err
 	}
 	return s.rewrite(ctx, fence, e, func(st *backend.State) bool {
-		st.Owed = owe(st.Owed, e.debts(s.clock())...)
+		st.Owed = withPending(st.Owed, e.pendingStarts(s.clock())...)
 		st.Claims = edited(st.Claims, claims)
 		return true
 	})

@@ -216,9 +216,9 @@ func (s *Server) tryLease(ctx context.Context, req LeaseRequest, clusterFence in
 }
 
 // releaseLease gives the lease back, and keeps what the run applied and did not
-// settle. Before that it pays what is owed. A lease that is gone already is no error.
+// settle. Before that it starts the VMs whose start is pending. A lease that is gone already is no error.
 func (s *Server) releaseLease(ctx context.Context, fence int64) error {
-	return s.release(ctx, fence, s.payBefore)
+	return s.release(ctx, fence, s.startPendingBefore)
 }
 
 func (s *Server) release(ctx context.Context, fence int64, before func(context.Context, *backend.State)) error {

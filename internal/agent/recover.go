@@ -27,7 +27,7 @@ type Settled struct {
 	Restored []string
 	// Dropped are shares without a claim that were taken back from containers.
 	Dropped []string
-	// Started are VMs that were owed a start and run again.
+	// Started are VMs whose start was pending and that run again.
 	Started []string
 	// Stands says what could not be put back.
 	Stands []string
@@ -48,7 +48,7 @@ func (s *Server) Reconcile(ctx context.Context, wait time.Duration) (settled []S
 	if err != nil {
 		return nil, err
 	}
-	if len(state.Journal) == 0 && !s.owes(ctx, &state) && s.expired(&state) && !restorable(lost) && len(host.Stale) == 0 {
+	if len(state.Journal) == 0 && !s.anyPending(ctx, &state) && s.expired(&state) && !restorable(lost) && len(host.Stale) == 0 {
 		return conflicts(lost), s.dropExpired(ctx, state.Lease)
 	}
 	// Its process is all that holds this lease: when it dies, the next one must not wait long.
@@ -112,7 +112,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	if state.Lease.Worker != s.worker {
 		return s.leaveTo(ctx, state.Lease)
 	}
-	s.payBefore(ctx, &state)
+	s.startPendingBefore(ctx, &state)
 	err = s.giveBack(ctx, state.Lease.Fence, func(st *backend.State) error {
 		if st.Lease.Worker != s.worker {
 			return errTakenOver
@@ -190,13 +190,13 @@ func (s *Server) settleEach(ctx context.Context, lease backend.Lease, dead journ
 // settleBefore settles what dead runs left for a run that has got the lease. When
 // something stands it gives the lease back, unless the run had it already.
 func (s *Server) settleBefore(ctx context.Context, lease backend.Lease, fresh bool) error {
-	if state, err := s.store.Load(ctx); err == nil && len(state.Journal) == 0 && !s.owes(ctx, &state) {
+	if state, err := s.store.Load(ctx); err == nil && len(state.Journal) == 0 && !s.anyPending(ctx, &state) {
 		return nil // most often
 	}
 	settled, err := s.settleDead(ctx, lease)
 	left := notPutBack(settled)
 	if err == nil && left == nil {
-		_, err := s.payAlone(ctx, lease)
+		_, err := s.startPendingAlone(ctx, lease)
 		if lost := staleFence(err); lost != nil {
 			return lost
 		}
@@ -233,7 +233,7 @@ func (j journal) dead(lease backend.Lease) journal {
 }
 
 // settleOne settles one dead change, and says what could not be put back. Where that is only the
-// start of a VM, the VM is owed it, of which pay tells: it keeps nobody from the host.
+// start of a VM, that is pending, of which startPending tells: it keeps nobody from the host.
 func (s *Server) settleOne(ctx context.Context, lease backend.Lease, e *entry) (stands []string, owes bool, err error) {
 	if e.Status == applied {
 		if err := s.strike(ctx, lease.Fence, e); err != nil {

@@ -47,12 +47,12 @@ func (w *work) lostLease(ctx context.Context, e *Error) {
 func (s *Server) note(ctx context.Context, fence int64, e *entry, last change.Step) error {
 	return s.store.Update(ctx, func(st *backend.State) error {
 		if last.Op == change.OpStopVM {
-			st.Owed = owe(st.Owed, e.owes(last, s.clock()))
+			st.Owed = withPending(st.Owed, e.pendingStart(last, s.clock()))
 		}
-		// What is owed is owed whoever has been here since: one who got in after older records were
-		// put in the place of these knew nothing of it, and a VM that runs is paid for.
+		// A start is pending whoever has been here since: one who got in after older records were
+		// put in the place of these knew nothing of it, and that of a VM which runs is over.
 		h, _ := s.held(fence)
-		st.Owed = owe(st.Owed, h.last.Owed...)
+		st.Owed = withPending(st.Owed, h.last.Owed...)
 		if st.Fence > fence {
 			return nil // who took the lease over has seen the journal, or changed what it knows nothing of
 		}
@@ -92,13 +92,13 @@ func (s *Server) recover(ctx context.Context, noted error, note func(context.Con
 	}
 }
 
-// settleAll settles what dead runs left and starts the VMs that are owed a start.
+// settleAll settles what dead runs left and starts the VMs whose start is pending.
 func (s *Server) settleAll(ctx context.Context, lease backend.Lease) ([]Settled, error) {
 	settled, err := s.settleDead(ctx, lease)
 	if err != nil {
 		return settled, err
 	}
-	started, err := s.payAlone(ctx, lease)
+	started, err := s.startPendingAlone(ctx, lease)
 	return append(settled, started...), err
 }
 

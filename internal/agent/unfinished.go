@@ -52,7 +52,7 @@ func (e *entry) putBackOn(host gpu.Host, at time.Time) gpu.Host {
 	isBack := e.isBack(&host) // then only claims, and what no inventory shows, are put back
 	now, left := host, false
 	for _, stop := range e.again() {
-		if !isBack && !isTaken(&host, stop) {
+		if !isBack && !stop.TakenSince(&host) {
 			host = change.Project(host, stop)
 		}
 	}
@@ -60,10 +60,10 @@ func (e *entry) putBackOn(host gpu.Host, at time.Time) gpu.Host {
 		for _, back := range e.Undo[i] {
 			switch {
 			case isBack && e.Steps[i].Claim == nil && back.IsShown():
-			case isTaken(&host, back):
+			case back.TakenSince(&host):
 				left = left || back.Op != change.OpStartVM
 			case back.Op == change.OpStartVM && change.Obstacle(&host, back) != nil:
-				host.Owed = owe(host.Owed, e.owes(back, at))
+				host.Owed = withPending(host.Owed, e.pendingStart(back, at))
 			default:
 				host.Moving = append(host.Moving, change.EffectsOf(&host, []change.Step{back}).Moves...)
 				host = change.Project(host, back)

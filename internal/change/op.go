@@ -43,6 +43,9 @@ type row struct {
 	depends []gpu.Part
 	// hinders is what keeps a host from doing it; nil for nothing that a host shows.
 	hinders func(*gpu.Host, Step) *Refusal
+	// takenSince reports whether a host shows that the step is not to be done any more to put a change back, since others
+	// have taken what it is about meanwhile; nil is what goes for all that needs its VM off: people have started it.
+	takenSince func(*gpu.Host, Step) bool
 	// notes enters what it makes of its GPU.
 	notes func(*GPUEffect, *gpu.Host, *gpu.GPU, Step)
 	// whyOff says what it does to its VM that needs the VM off, beside the VM's other operations;
@@ -100,6 +103,17 @@ func inverse(host *gpu.Host, s Step) []Step {
 
 // Ops lists the operations, sorted.
 func Ops() []Op { return slices.Sorted(maps.Keys(rows)) }
+
+// TakenSince reports whether something is not to be put back any more, since a VM has it: a partition
+// count of which VMs that have come since hold partitions, a pool that they draw
+// from, or what a VM has that people have started since.
+func (s Step) TakenSince(host *gpu.Host) bool {
+	if taken := rows[s.Op].takenSince; taken != nil {
+		return taken(host, s)
+	}
+	vm, here := host.VM(s.VM)
+	return here && s.NeedsOff() && vm.Started()
+}
 
 // By is what a host has to be to do a step.
 func (o Op) By() Doer { return rows[o].by }

@@ -28,6 +28,10 @@ var hypervRows = map[Op]row{
 			}
 		}),
 		hinders: whileHeld(setCount), notes: noteCount,
+		takenSince: func(h *gpu.Host, s Step) bool {
+			g, ok := h.GPU(s.GPU)
+			return ok && g.Partitionable != nil && g.Partitionable.Count != s.Count && len(g.Partitionable.Partitions) > 0
+		},
 	},
 	OpAddAdapter: {
 		by: ByHyperV, needs: []string{"vm", "adapter"}, depends: []gpu.Part{gpu.PartVMs}, disrupts: nobody,
@@ -122,6 +126,11 @@ var hypervRows = map[Op]row{
 			}
 		}),
 		hinders: whileAssigned,
+		takenSince: func(h *gpu.Host, s Step) bool {
+			g, ok := h.GPU(s.GPU)
+			return ok && (slices.ContainsFunc(h.Pools, func(p gpu.Pool) bool { return p.Has(g.ID) }) ||
+				anyDevice(h, func(vm *gpu.VM, d gpu.DeviceAssignment) bool { return vm.Started() && gpu.SameID(d.GPU, g.ID) }))
+		},
 	},
 	OpCreatePool: {
 		by: ByHyperV, needs: []string{"pool"}, depends: []gpu.Part{gpu.PartPools}, disrupts: nobody, shows: ofPool,
@@ -155,6 +164,10 @@ var hypervRows = map[Op]row{
 			}
 			return slices.Delete(pools, at, at+1)
 		}),
+		takenSince: func(h *gpu.Host, s Step) bool {
+			pool, ok := h.Pool(s.Pool)
+			return ok && anyDevice(h, func(_ *gpu.VM, d gpu.DeviceAssignment) bool { return gpu.SameID(d.Pool, pool.Name) })
+		},
 	},
 	OpSetPoolMembers: {
 		by: ByHyperV, needs: []string{"pool"}, depends: []gpu.Part{gpu.PartPools, gpu.PartDevices}, disrupts: nobody, shows: ofPool,
@@ -180,6 +193,12 @@ var hypervRows = map[Op]row{
 			return pools
 		}),
 		hinders: changesPool,
+		takenSince: func(h *gpu.Host, s Step) bool {
+			pool, ok := h.Pool(s.Pool)
+			return ok && anyDevice(h, func(vm *gpu.VM, d gpu.DeviceAssignment) bool {
+				return vm.Started() && d.GPU != "" && pool.Has(d.GPU) && !(&gpu.Pool{GPUs: s.GPUs}).Has(d.GPU)
+			})
+		},
 	},
 	OpAddDevice: {
 		by: ByHyperV, needs: []string{"vm", "device"}, depends: []gpu.Part{gpu.PartDevices, gpu.PartPools, gpu.PartPolicies},
@@ -270,6 +289,10 @@ var hypervRows = map[Op]row{
 			vacate(h, func(p gpu.Partition) bool { return gpu.SameID(p.VMID, vm.ID) })
 			unresolve(vm)
 		}),
+		takenSince: func(h *gpu.Host, s Step) bool {
+			vm, here := h.VM(s.VM)
+			return here && vm.Started() && !vm.Runs()
+		},
 	},
 	OpStartVM: {
 		by: ByHyperV, needs: []string{"vm"}, depends: []gpu.Part{gpu.PartCluster}, disrupts: nobody, shows: ofVM("the power state", powerOf),
@@ -288,6 +311,10 @@ var hypervRows = map[Op]row{
 			vm.State = gpu.VMRunning
 		}),
 		hinders: noRoom,
+		takenSince: func(h *gpu.Host, s Step) bool {
+			vm, here := h.VM(s.VM)
+			return here && vm.Started()
+		},
 	},
 }
 
@@ -437,4 +464,15 @@ func findAdapter(vm *gpu.VM, id string) *gpu.PartitionAdapter {
 		return nil
 	}
 	return &vm.PartitionAdapters[i]
+}
+
+// anyDevice reports whether a VM of a host has a device of some sort.
+func anyDevice(h *gpu.Host, is func(*gpu.VM, gpu.DeviceAssignment) bool) bool {
+	for i := range h.VMs {
+		vm := &h.VMs[i]
+		if slices.ContainsFunc(vm.Devices, func(d gpu.DeviceAssignment) bool { return is(vm, d) }) {
+			return true
+		}
+	}
+	return false
 }

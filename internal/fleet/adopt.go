@@ -102,7 +102,10 @@ func Adoptables(hosts map[string]*gpu.Host, owner string) ([]Adoptable, []Left) 
 		s.left = append(s.left, unread(name, hosts[name], gpu.ClaimAssignment, gpu.ClaimPool, gpu.ClaimShare)...)
 		for _, share := range hosts[name].Shares {
 			if _, claimed := hosts[name].Claim(gpu.ClaimShare, share.Name); !claimed {
-				s.left = append(s.left, Left{Kind: gpu.ClaimShare, Host: name, Object: fmt.Sprintf("share %q", share.Name), Why: "its host has no record of it, and what was asked for is nowhere else"})
+				s.left = append(s.left, Left{
+					Kind: gpu.ClaimShare, Host: name, Object: fmt.Sprintf("share %q", share.Name),
+					Why: "its host has no record of it, and what was asked for is nowhere else",
+				})
 			}
 		}
 	}
@@ -127,9 +130,14 @@ func (s *survey) claims(host string) {
 		n, again := s.seen[key]
 		switch {
 		case c.Owner != s.owner:
-			s.left = append(s.left, Left{Kind: c.Kind, Host: host, Object: change.DescribeObject(c.Kind, c.ID), Why: fmt.Sprintf("it is claimed by owner %q", c.Owner), Claimed: true})
+			s.left = append(s.left, Left{
+				Kind: c.Kind, Host: host, Object: change.DescribeObject(c.Kind, c.ID), Why: fmt.Sprintf("it is claimed by owner %q", c.Owner),
+				Claimed: true,
+			})
 		case c.Want.Empty():
-			s.left = append(s.left, Left{Kind: c.Kind, Host: host, Object: change.DescribeObject(c.Kind, c.ID), Why: "its record does not say what was asked for", Claimed: true})
+			s.left = append(s.left, Left{
+				Kind: c.Kind, Host: host, Object: change.DescribeObject(c.Kind, c.ID), Why: "its record does not say what was asked for", Claimed: true,
+			})
 		case !again:
 			s.seen[key] = len(s.found)
 			a := Adoptable{Want: c.Want, Hosts: []string{host}, Claim: c}
@@ -170,7 +178,9 @@ func (s *survey) pools(host string) {
 		case !again:
 			n = len(s.found)
 			s.seen[key] = n
-			s.found = append(s.found, Adoptable{Want: gpu.Want{Pool: &gpu.PoolConfig{ID: host + "/" + p.Name, Name: p.Name, Members: map[string][]string{}}}})
+			s.found = append(s.found, Adoptable{
+				Want: gpu.Want{Pool: &gpu.PoolConfig{ID: host + "/" + p.Name, Name: p.Name, Members: map[string][]string{}}},
+			})
 		}
 		s.found[n].Hosts = append(s.found[n].Hosts, host)
 		s.found[n].Want.Pool.Members[host] = slices.Concat([]string{}, p.GPUs)
@@ -242,7 +252,10 @@ func (s *survey) sharing(host string) {
 			has = append(has, "an MPS daemon")
 		}
 		if len(has) > 0 && !taken(h, g.ID, func(*gpu.Claim) bool { return false }) {
-			s.left = append(s.left, Left{Kind: gpu.ClaimConfig, Host: host, Object: "GPU " + g.ID, Why: "processes share it (" + strings.Join(has, ", ") + "), which only a new config of kind mps or time_slicing can declare"})
+			s.left = append(s.left, Left{
+				Kind: gpu.ClaimConfig, Host: host, Object: "GPU " + g.ID,
+				Why: "processes share it (" + strings.Join(has, ", ") + "), which only a new config of kind mps or time_slicing can declare",
+			})
 		}
 	}
 }
@@ -258,7 +271,8 @@ var hides = map[gpu.Part]gpu.ClaimKind{
 func unread(host string, h *gpu.Host, kinds ...gpu.ClaimKind) []Left {
 	var out []Left
 	for _, u := range h.Unknown {
-		if kind, some := hides[u.Part]; some && slices.Contains(kinds, kind) && (u.GPU == "" || !taken(h, u.GPU, func(*gpu.Claim) bool { return false })) {
+		if kind, some := hides[u.Part]; some && slices.Contains(kinds, kind) &&
+			(u.GPU == "" || !taken(h, u.GPU, func(*gpu.Claim) bool { return false })) {
 			out = append(out, Left{Kind: kind, Host: host, Object: u.What(), Why: "it could not be read: " + u.Why})
 		}
 	}
@@ -288,7 +302,9 @@ func Assigned(host string, h *gpu.Host, vm *gpu.VM) gpu.Assignment {
 			a.Pool.ID = c.Want.Pool.ID
 		}
 	case len(vm.Devices) > 0:
-		a.Kind, a.Device = gpu.AssignDevice, &gpu.DeviceWant{Host: host, GPUIDs: words.Each(vm.Devices, func(d gpu.DeviceAssignment) string { return d.GPU })}
+		a.Kind, a.Device = gpu.AssignDevice, &gpu.DeviceWant{
+			Host: host, GPUIDs: words.Each(vm.Devices, func(d gpu.DeviceAssignment) string { return d.GPU }),
+		}
 	}
 	return a
 }
@@ -350,7 +366,10 @@ func LayoutsOn(hosts map[string]*gpu.Host, names []string, only gpu.Kind) ([]Lay
 				case c.Kind == "":
 					continue
 				case !change.HasLayout(&c, g):
-					left = append(left, Left{Kind: gpu.ClaimConfig, Host: name, Object: "GPU " + g.ID, Why: "it has " + text + ", and not as a configuration can declare it: " + undeclarable(&c, g)})
+					left = append(left, Left{
+						Kind: gpu.ClaimConfig, Host: name, Object: "GPU " + g.ID,
+						Why: "it has " + text + ", and not as a configuration can declare it: " + undeclarable(&c, g),
+					})
 					continue
 				}
 				at := slices.IndexFunc(out[first:], func(l Layout) bool { return l.Text == text })

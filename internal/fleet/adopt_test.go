@@ -13,7 +13,10 @@ import (
 // "lab" or "other" has one of, and some that no import can take.
 func othersMade() map[string]*gpu.Host {
 	cut := func(id string, count int) gpu.GPU {
-		return gpu.GPU{ID: id, Model: "NVIDIA A2", Vendor: "NVIDIA", Status: gpu.Partitioned, Partitionable: &gpu.Partitionable{ValidCounts: []int{1, 2, 4}, Count: count}}
+		return gpu.GPU{
+			ID: id, Model: "NVIDIA A2", Vendor: "NVIDIA", Status: gpu.Partitioned,
+			Partitionable: &gpu.Partitionable{ValidCounts: []int{1, 2, 4}, Count: count},
+		}
 	}
 	whole := func(id string) gpu.GPU {
 		return gpu.GPU{ID: id, Model: "NVIDIA T4", Vendor: "NVIDIA", Status: gpu.ReadyForDDA}
@@ -32,12 +35,27 @@ func othersMade() map[string]*gpu.Host {
 	seat.PartitionAdapters = []gpu.PartitionAdapter{{ID: "a", PinnedGPU: "p0"}}
 	blind := vm("blind", gpu.DeviceAssignment{GPU: "t4"})
 	hv := &gpu.Host{
-		Name: "hv", Platform: gpu.HyperV, GPUs: []gpu.GPU{cut("p0", 4), cut("p1", 4), cut("p2", 2), whole("t0"), whole("t1"), whole("t2"), whole("t3"), whole("t4")},
+		Name: "hv", Platform: gpu.HyperV, GPUs: []gpu.GPU{
+			cut("p0", 4), cut("p1", 4), cut("p2", 2), whole("t0"), whole("t1"), whole("t2"), whole("t3"), whole("t4"),
+		},
 		Pools: []gpu.Pool{{Name: "render", GPUs: []string{"t0", "t1"}}},
-		VMs:   []gpu.VM{seat, vm("drawn", gpu.DeviceAssignment{GPU: "t1", Pool: "render"}), vm("given", gpu.DeviceAssignment{GPU: "t2"}), vm("ours", gpu.DeviceAssignment{GPU: "t3"}), vm("theirs", gpu.DeviceAssignment{GPU: "t3"}), blind, vm("none")},
+		VMs: []gpu.VM{
+			seat, vm("drawn", gpu.DeviceAssignment{GPU: "t1", Pool: "render"}), vm("given", gpu.DeviceAssignment{GPU: "t2"}),
+			vm("ours", gpu.DeviceAssignment{GPU: "t3"}), vm("theirs", gpu.DeviceAssignment{GPU: "t3"}), blind, vm("none"),
+		},
 		Claims: []gpu.Claim{
-			{Kind: gpu.ClaimAssignment, ID: "id-ours", Token: "1", Owner: "lab", Want: gpu.Want{Assignment: &gpu.Assignment{Kind: gpu.AssignDevice, VM: "ours", VMID: "id-ours", VMName: "ours", Device: &gpu.DeviceWant{Host: "hv", GPUIDs: []string{"t3"}}}}},
-			{Kind: gpu.ClaimAssignment, ID: "id-theirs", Token: "2", Owner: "other", Want: gpu.Want{Assignment: &gpu.Assignment{VM: "theirs", VMID: "id-theirs"}}},
+			{
+				Kind: gpu.ClaimAssignment, ID: "id-ours", Token: "1", Owner: "lab",
+				Want: gpu.Want{
+					Assignment: &gpu.Assignment{
+						Kind: gpu.AssignDevice, VM: "ours", VMID: "id-ours", VMName: "ours", Device: &gpu.DeviceWant{Host: "hv", GPUIDs: []string{"t3"}},
+					},
+				},
+			},
+			{
+				Kind: gpu.ClaimAssignment, ID: "id-theirs", Token: "2", Owner: "other",
+				Want: gpu.Want{Assignment: &gpu.Assignment{VM: "theirs", VMID: "id-theirs"}},
+			},
 			{Kind: gpu.ClaimPool, ID: "old", Token: "3", Owner: "lab"},
 		},
 		Unknown: []gpu.Unknown{{Part: gpu.PartGPUs, GPU: "t4", Why: "no answer"}, {Part: gpu.PartPools, Why: "access denied"}},
@@ -51,11 +69,17 @@ func othersMade() map[string]*gpu.Host {
 		Name: "linux", Platform: gpu.Linux,
 		GPUs: []gpu.GPU{
 			mig("m0", instance("3g.40gb", 0, 4, 3)), mig("m1", instance("3g.40gb", 4, 4, 3)), mig("m2"), half, ending, shared,
-			{ID: "v0", Model: "NVIDIA L40S", Vendor: "NVIDIA", VGPU: &gpu.VGPU{Functions: 2, FunctionsOn: true, Types: []gpu.VGPUType{{Name: "L40S-12Q", Max: 4}}, Instances: []gpu.VGPUInstance{{VGPUPlace: place}}}},
+			{
+				ID: "v0", Model: "NVIDIA L40S", Vendor: "NVIDIA", VGPU: &gpu.VGPU{
+					Functions: 2, FunctionsOn: true, Types: []gpu.VGPUType{{Name: "L40S-12Q", Max: 4}}, Instances: []gpu.VGPUInstance{{VGPUPlace: place}},
+				},
+			},
 		},
 		MPS:    &gpu.MPSHost{Daemons: []gpu.MPSDaemon{{MPSDaemonSpec: gpu.MPSDaemonSpec{Devices: []gpu.SharedDevice{{GPU: "s0"}}}}}},
 		Shares: []gpu.HandedShare{{Name: "stray"}, {Name: "web"}},
-		Claims: []gpu.Claim{{Kind: gpu.ClaimShare, ID: "web", Token: "4", Owner: "lab", Want: gpu.Want{Share: &gpu.Share{Name: "web", Host: "linux"}}}},
+		Claims: []gpu.Claim{
+			{Kind: gpu.ClaimShare, ID: "web", Token: "4", Owner: "lab", Want: gpu.Want{Share: &gpu.Share{Name: "web", Host: "linux"}}},
+		},
 	}
 	return map[string]*gpu.Host{"hv": hv, "linux": linux}
 }
@@ -98,7 +122,8 @@ func TestAdoptables(t *testing.T) {
 		"partition_config linux GPU m3: it has 1 × 3g.40gb, and not as a configuration can declare it: a GPU instance has no compute instance",
 		"partition_config linux GPU m4: it has 1 × 3g.40gb, and not as a configuration can declare it: its next reset ends MIG mode",
 		"pool hv the pools: it could not be read: access denied",
-		"partition_config linux GPU s0: processes share it (compute mode exclusive_process, time slice long, an MPS daemon), which only a new config of kind mps or time_slicing can declare",
+		"partition_config linux GPU s0: processes share it (compute mode exclusive_process, time slice long, an MPS daemon), which only a new " +
+			"config of kind mps or time_slicing can declare",
 		`share linux share "stray": its host has no record of it, and what was asked for is nowhere else`,
 		"vm_assignment hv VM blind on hv: GPU t4 could not be read: no answer",
 	}, got); diff != "" {
@@ -111,7 +136,10 @@ func TestAdoptables(t *testing.T) {
 // cannot declare is left, with the reason.
 func TestAdoptMIGBackedVGPUs(t *testing.T) {
 	t.Parallel()
-	types := []gpu.VGPUType{{Name: "H100-1-10C", FrameBuffer: 10 << 30, Max: 7, MIGProfile: "1g.10gb"}, {Name: "H100-3-40C", FrameBuffer: 40 << 30, Max: 2, MIGProfile: "3g.40gb"}}
+	types := []gpu.VGPUType{
+		{Name: "H100-1-10C", FrameBuffer: 10 << 30, Max: 7, MIGProfile: "1g.10gb"},
+		{Name: "H100-3-40C", FrameBuffer: 40 << 30, Max: 2, MIGProfile: "3g.40gb"},
+	}
 	instance := func(id int, profile string, start, size, slices int) gpu.GPUInstance {
 		return gpu.GPUInstance{ID: id, Profile: profile, Start: start, Size: size, Compute: []gpu.ComputeInstance{{Slices: slices}}}
 	}
@@ -119,12 +147,15 @@ func TestAdoptMIGBackedVGPUs(t *testing.T) {
 		g := gpu.GPU{
 			ID: id, Model: "NVIDIA H100", Vendor: "NVIDIA",
 			MIG: &gpu.MIG{Enabled: true, Pending: true, Instances: instances, Profiles: []gpu.MIGProfile{
-				{Name: "1g.10gb", Size: 1, Slices: 1, Max: 7, Starts: []int{0, 1, 2, 3, 4, 5, 6}}, {Name: "3g.40gb", Size: 4, Slices: 3, Max: 2, Starts: []int{0, 4}},
+				{Name: "1g.10gb", Size: 1, Slices: 1, Max: 7, Starts: []int{0, 1, 2, 3, 4, 5, 6}},
+				{Name: "3g.40gb", Size: 4, Slices: 3, Max: 2, Starts: []int{0, 4}},
 			}},
 			VGPU: &gpu.VGPU{Functions: 16, FunctionsOn: true, Types: types},
 		}
 		for i, name := range vgpus {
-			g.VGPU.Instances = append(g.VGPU.Instances, gpu.VGPUInstance{VGPUPlace: gpu.VGPUPlace{Type: name, Function: i}, GPUInstance: &instances[i].ID})
+			g.VGPU.Instances = append(g.VGPU.Instances, gpu.VGPUInstance{
+				VGPUPlace: gpu.VGPUPlace{Type: name, Function: i}, GPUInstance: &instances[i].ID,
+			})
 		}
 		return g
 	}
@@ -152,11 +183,16 @@ func TestAdoptMIGBackedVGPUs(t *testing.T) {
 		},
 		"beside an instance that is of no use to a vGPU": {
 			host: host("kvm", card("g0", []string{"H100-1-10C"}, instance(7, "1g.10gb", 0, 1, 1), instance(1, "3g.40gb", 4, 4, 3))),
-			left: []string{"GPU g0: it has 1 × H100-1-10C, and not as a configuration can declare it: its GPU instances, modes or numbers of vGPUs are not those that follow from the types"},
+			left: []string{
+				"GPU g0: it has 1 × H100-1-10C, and not as a configuration can declare it: its GPU instances, modes or numbers of vGPUs are not " +
+					"those that follow from the types",
+			},
 		},
 		"of a type that the driver does not list": {
 			host: host("kvm", card("g0", []string{"H100-2-20C"}, instance(3, "2g.20gb", 0, 2, 2))),
-			left: []string{"GPU g0: it has 1 × H100-2-20C, and not as a configuration can declare it: a vGPU is of a type that the GPU's driver does not list"},
+			left: []string{
+				"GPU g0: it has 1 × H100-2-20C, and not as a configuration can declare it: a vGPU is of a type that the GPU's driver does not list",
+			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

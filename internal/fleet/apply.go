@@ -152,7 +152,7 @@ func (f *Fleet) Apply(ctx context.Context, req Request) (*Result, error) {
 	req.Approved = f.Ledger.approved(req.Change)
 	if req.Want.Empty() && req.Approved != nil {
 		a := *req.Approved
-		if handed := f.awaitSuccessor(ctx, f.Seen(), req.Change); len(a.Handed) == 0 {
+		if handed := f.awaitSuccessor(ctx, f.Snapshot(ctx, nil, Cached), req.Change); len(a.Handed) == 0 {
 			a.Handed = handed // which its plan could not know
 		}
 		req.Approved = &a
@@ -162,7 +162,7 @@ func (f *Fleet) Apply(ctx context.Context, req Request) (*Result, error) {
 		return err
 	})
 	if err == nil {
-		f.sweep(ctx)
+		f.dropOrphanedClaims(ctx)
 	}
 	return res, err
 }
@@ -264,7 +264,7 @@ func (f *Fleet) apply(ctx context.Context, req Request) (*Result, error) {
 // written to them, or moved VMs between them, while this one waited. A host that does not
 // answer any more stays as it was; the change finds out itself.
 func (f *Fleet) lookAgain(ctx context.Context, v View) View {
-	return v.With(f.Look(ctx, slices.Sorted(maps.Keys(v.Hosts))))
+	return v.With(f.Snapshot(ctx, slices.Sorted(maps.Keys(v.Hosts))))
 }
 
 func split(findings []rules.Finding) (errs, warnings []rules.Finding) {

@@ -13,7 +13,9 @@ import (
 // A plan that begins to name a config which no host has waits for the plan of it, which Terraform may
 // make later, and not for one that a host has, or that it named before.
 func TestAPlanAwaitsTheConfigThatItBeginsToName(t *testing.T) {
-	named := gpu.Want{Assignment: &gpu.Assignment{Kind: gpu.AssignPartition, VM: "vm", VMID: "vm", Host: "a", Partition: &gpu.PartitionWant{Config: "c"}}}
+	named := gpu.Want{
+		Assignment: &gpu.Assignment{Kind: gpu.AssignPartition, VM: "vm", VMID: "vm", Host: "a", Partition: &gpu.PartitionWant{Config: "c"}},
+	}
 	for name, test := range map[string]struct {
 		prior  gpu.Want
 		claims []gpu.Claim
@@ -27,7 +29,7 @@ func TestAPlanAwaitsTheConfigThatItBeginsToName(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f, conns := hosts(t, fleet.Options{Owner: "vdi", Patience: time.Minute}, "a")
 				conns["a"].host.Claims = test.claims
-				view := f.LookAll(t.Context())
+				view := f.Snapshot(t.Context(), f.HostNames())
 				defer f.Ledger.Begin()()
 				later := f.Ledger.Begin() // the config's plan is under way
 				go func() {

@@ -27,7 +27,7 @@ func (f *Fleet) changes(ctx context.Context, req Request) (map[string]agent.Chan
 	}
 
 	if req.Want.Assignment != nil || req.Prior.Assignment != nil {
-		view := f.LookAll(ctx)
+		view := f.Snapshot(ctx, f.HostNames())
 		view.index = f.index(view)
 		err := f.assignmentChanges(req, view, put)
 		return out, view, skipped, err
@@ -41,7 +41,7 @@ func (f *Fleet) changes(ctx context.Context, req Request) (map[string]agent.Chan
 	if s := req.Want.Share; s != nil {
 		around = append(around, f.ShareHosts(ctx, *s)...)
 	}
-	view := f.LookAround(ctx, around)
+	view := f.Snapshot(ctx, around, WithClusterPeers)
 	for n := range joining {
 		if err, silent := view.Errors[n]; silent {
 			return nil, view, nil, &Failure{Label: req.Subject, Host: n, Err: err}
@@ -84,33 +84,6 @@ func members(w gpu.Want) map[string]bool {
 		out[w.Share.Host] = true
 	}
 	return out
-}
-
-// LookAround takes the snapshots of some hosts and of the others of their clusters: rules about
-// clusters need these, and claims for VMs that moved may lie there.
-func (f *Fleet) LookAround(ctx context.Context, names []string) View {
-	return f.Look(ctx, f.Peers(f.Look(ctx, names), names))
-}
-
-// Peers returns names and the hosts that share a cluster with them, sorted.
-func (f *Fleet) Peers(v View, names []string) []string {
-	set := map[string]bool{}
-	for _, n := range names {
-		set[n] = true
-		h, ok := v.Hosts[n]
-		if !ok || h.Cluster == nil {
-			continue
-		}
-		for _, node := range h.Cluster.Nodes {
-			for _, key := range f.byName[gpu.FoldID(node.Name)] {
-				set[key] = true
-			}
-		}
-		for _, key := range f.declared[gpu.FoldID(h.Cluster.Name)] {
-			set[key] = true
-		}
-	}
-	return slices.Sorted(maps.Keys(set))
 }
 
 // vmOf finds the VM of a request, in the plan's words: of the hosts on which the configuration, or what

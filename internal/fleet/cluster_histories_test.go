@@ -20,8 +20,9 @@ import (
 )
 
 var (
-	clusterHistories = flag.Int("cluster-histories", 0, "how many histories TestClustersKeepTheirPromises goes through; 0 means 200, or 60 with -short")
-	clusterSeed      = flag.Uint64("cluster-seed", 1, "the first seed of TestClustersKeepTheirPromises")
+	clusterHistories = flag.Int("cluster-histories", 0,
+		"how many histories TestClustersKeepTheirPromises goes through; 0 means 200, or 60 with -short")
+	clusterSeed = flag.Uint64("cluster-seed", 1, "the first seed of TestClustersKeepTheirPromises")
 )
 
 // roundsPerHistory is how often something happens to a cluster, and Terraform is run after it.
@@ -46,7 +47,10 @@ func TestClustersKeepTheirPromises(t *testing.T) {
 	}
 	total := play(*clusterSeed, n, func(seed uint64) *world { return live(t, seed) })
 	t.Logf("histories: %v", total)
-	for sort, least := range map[string]int{"applied": 2000, "stopped": 100, "failovers": 500, "deaths": 200, "evictions": 50, "repairs": 200, "pauses": 100, "destroyed": 900, "given back": 500} {
+	for sort, least := range map[string]int{
+		"applied": 2000, "stopped": 100, "failovers": 500, "deaths": 200, "evictions": 50, "repairs": 200,
+		"pauses": 100, "destroyed": 900, "given back": 500,
+	} {
 		if !t.Failed() && n >= 60 && total[sort]*1000 < n*least {
 			t.Errorf("there are too few cases of %q: %v", sort, total)
 		}
@@ -313,7 +317,7 @@ func (w *world) now(view fleet.View, want gpu.Want) (gpu.Want, bool) {
 // round is a run of Terraform: it makes some changes, and repairs what is not as declared.
 func (w *world) round() {
 	w.refresh()
-	view := w.run(nil).LookAll(w.t.Context())
+	view := lookAll(w.t, w.run(nil))
 	w.undivided(view)
 	var all []changed
 	add := func(r *resource, p change.Change) {
@@ -375,7 +379,7 @@ func (w *world) round() {
 // refresh reads the objects of the state: a run that ended early may have given them to more nodes.
 func (w *world) refresh() {
 	f := w.run(nil)
-	view := f.LookAll(w.t.Context())
+	view := f.Snapshot(w.t.Context(), f.HostNames())
 	reads := func(r *resource, kind gpu.ClaimKind, id string, on map[string][]string) map[string][]string {
 		known := fleet.View{Hosts: maps.Clone(view.Hosts), Errors: view.Errors}
 		maps.DeleteFunc(known.Hosts, func(name string, _ *gpu.Host) bool { return on[name] == nil })
@@ -425,7 +429,8 @@ func (w *world) givenBack(p change.Change) {
 	}
 	for name, h := range w.hosts() {
 		_, was := prior.GPUs[name]
-		if _, answers := w.endpoints[name]; !was || !answers || want != nil && want.GPUs[name] != nil || w.cluster.left[string(gpu.ClaimConfig)+" on "+name] {
+		if _, answers := w.endpoints[name]; !was || !answers || want != nil && want.GPUs[name] != nil ||
+			w.cluster.left[string(gpu.ClaimConfig)+" on "+name] {
 			continue
 		}
 		for _, g := range h.GPUs {
@@ -462,7 +467,10 @@ func (w *world) cameBack(before, after map[string]*gpu.Host) {
 			}
 			at, err := fleet.FindVM(fleet.View{Hosts: after}, vm.ID)
 			w.must(err)
-			if seats := len(at.VM.PartitionAdapters); seats <= free && !slices.ContainsFunc(at.VM.PartitionAdapters, func(a gpu.PartitionAdapter) bool { return a.PinnedGPU != "" || a.Quotas != (gpu.Quotas{}) }) {
+			if seats := len(at.VM.PartitionAdapters); seats <= free &&
+				!slices.ContainsFunc(at.VM.PartitionAdapters, func(a gpu.PartitionAdapter) bool {
+					return a.PinnedGPU != "" || a.Quotas != (gpu.Quotas{})
+				}) {
 				w.fatal("%s was on %s, which has room for it (%d partitions), and is on %s after a drain", vm.Name, name, free, at.Host)
 			}
 			w.counts["found no room at home"]++
@@ -519,7 +527,7 @@ func (w *world) promises(made ...changed) {
 			}
 		}
 	}
-	view := w.run(nil).LookAll(w.t.Context())
+	view := lookAll(w.t, w.run(nil))
 	for name, h := range view.Hosts {
 		for _, vm := range h.VMs {
 			if !vm.Runs() && !w.cluster.off[vm.Name] && len(h.Unfinished) == 0 {
@@ -621,7 +629,7 @@ func (w *world) takeOver(last bool) {
 				continue // on another host of it
 			}
 			r := w.resource(label)
-			want, _ := w.now(w.run(nil).LookAll(w.t.Context()), c.Want)
+			want, _ := w.now(lookAll(w.t, w.run(nil)), c.Want)
 			if a := want.Assignment; a != nil && a.Device != nil { // people name GPUs of the node that the VM is on now
 				d := *a.Device
 				d.Host, a.Device = a.Host, &d
@@ -644,7 +652,8 @@ func (w *world) clear(d gpu.DeviceWant) {
 			for k := range s.Hosts[i].VMs {
 				vm := &s.Hosts[i].VMs[k]
 				vm.Devices = slices.DeleteFunc(vm.Devices, func(of gpu.DeviceAssignment) bool {
-					byHand := s.Hosts[i].Name == d.Host && vm.State == gpu.VMOff && strings.HasPrefix(of.ID, givenByHand) && slices.Contains(d.GPUIDs, of.GPU)
+					byHand := s.Hosts[i].Name == d.Host && vm.State == gpu.VMOff && strings.HasPrefix(of.ID, givenByHand) &&
+						slices.Contains(d.GPUIDs, of.GPU)
 					if byHand {
 						w.note("%s is taken GPU %s by hand", vm.Name, of.GPU)
 					}
@@ -690,7 +699,9 @@ func (w *world) over() {
 		w.must(err)
 		var fence int64
 		for range 4 { // what cannot be put back is taken as it stands then
-			fence, err = conn.AcquireLease(w.t.Context(), agent.LeaseRequest{Run: "reconcile " + n, Owner: randomOwner, TTL: time.Minute, Cluster: true})
+			fence, err = conn.AcquireLease(w.t.Context(), agent.LeaseRequest{
+				Run: "reconcile " + n, Owner: randomOwner, TTL: time.Minute, Cluster: true,
+			})
 			if err == nil || !strings.Contains(err.Error(), "could not be put back") {
 				break
 			}

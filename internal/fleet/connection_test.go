@@ -103,7 +103,7 @@ func TestConnectionThatHasEndedIsOpenedOnceAgain(t *testing.T) {
 				}
 				l := successive(conns...)
 				f := alone(l, fleet.Options{})
-				if _, err := f.Snapshot(t.Context(), "a"); err != nil {
+				if _, err := f.Snapshot(t.Context(), []string{"a"}).Host("a"); err != nil {
 					t.Fatal(err)
 				}
 				_, err := f.Apply(t.Context(), request("a"))
@@ -140,7 +140,7 @@ func TestApplyDialsAnewWhereAConnectionServesPlansOnly(t *testing.T) {
 		}}
 		f := alone(l, fleet.Options{})
 		for range 2 {
-			if _, err := f.Snapshot(t.Context(), "a"); err != nil {
+			if _, err := f.Snapshot(t.Context(), []string{"a"}).Host("a"); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -153,7 +153,8 @@ func TestApplyDialsAnewWhereAConnectionServesPlansOnly(t *testing.T) {
 			t.Errorf("dialled with mayInstall = %v", got)
 		}
 		if old.times("close") != 1 || old.times("lease") != 0 || own.times("apply") == 0 {
-			t.Errorf("the old connection was closed %d times and took %d leases, the new one applied %d times", old.times("close"), old.times("lease"), own.times("apply"))
+			t.Errorf("the old connection was closed %d times and took %d leases, the new one applied %d times",
+				old.times("close"), old.times("lease"), own.times("apply"))
 		}
 	})
 }
@@ -167,7 +168,7 @@ func TestPlanInstallsNothingAndAnApplyMay(t *testing.T) {
 	}}
 	f := alone(l, fleet.Options{})
 	for range 50 {
-		view := f.LookAll(t.Context())
+		view := f.Snapshot(t.Context(), f.HostNames())
 		var notYet *fleet.NotYetKnownError
 		if !errors.As(view.Errors["a"], &notYet) || notYet.Error() != "host a has no gpu-agent yet" {
 			t.Fatalf("a plan got %v", view.Errors["a"])
@@ -177,7 +178,7 @@ func TestPlanInstallsNothingAndAnApplyMay(t *testing.T) {
 		t.Errorf("the plan dialled %v, want once and without installing", got)
 	}
 	f.Applying()
-	if _, err := f.Snapshot(t.Context(), "a"); err != nil {
+	if _, err := f.Snapshot(t.Context(), []string{"a"}).Host("a"); err != nil {
 		t.Errorf("the apply got %v", err)
 	}
 	if got := l.dials(); !slices.Equal(got, []bool{false, true}) {
@@ -196,10 +197,10 @@ func TestApplyIsNotToldWhatAPlanFailedAt(t *testing.T) {
 			return connection("a"), nil
 		}}
 		f := alone(l, fleet.Options{})
-		go func() { _, _ = f.Snapshot(t.Context(), "a") }()
+		go func() { _, _ = f.Snapshot(t.Context(), []string{"a"}).Host("a") }()
 		synctest.Wait() // the plan dials
 		f.Applying()
-		if _, err := f.Snapshot(t.Context(), "a"); err != nil {
+		if _, err := f.Snapshot(t.Context(), []string{"a"}).Host("a"); err != nil {
 			t.Errorf("the apply got %v", err)
 		}
 	})
@@ -219,7 +220,7 @@ func TestHostThatTakesLongToFailHoldsUpARunOnce(t *testing.T) {
 		start := time.Now()
 		for range 1000 {
 			var ce *connect.Error
-			if _, err := f.Snapshot(t.Context(), "a"); !errors.As(err, &ce) {
+			if _, err := f.Snapshot(t.Context(), []string{"a"}).Host("a"); !errors.As(err, &ce) {
 				t.Fatalf("got %v", err)
 			}
 		}
@@ -227,7 +228,7 @@ func TestHostThatTakesLongToFailHoldsUpARunOnce(t *testing.T) {
 			t.Errorf("1,000 resources waited %s for a host that does not answer", took)
 		}
 		time.Sleep(time.Until(back))
-		if _, err := f.Snapshot(t.Context(), "a"); err != nil {
+		if _, err := f.Snapshot(t.Context(), []string{"a"}).Host("a"); err != nil {
 			t.Errorf("the host is back, but: %v", err)
 		}
 	})
@@ -245,7 +246,7 @@ func TestCallerThatIsCancelledNeitherWaitsNorFailsTheOthers(t *testing.T) {
 		var wg sync.WaitGroup
 		start := time.Now()
 		wg.Go(func() {
-			_, err := f.Snapshot(first, "a")
+			_, err := f.Snapshot(first, []string{"a"}).Host("a")
 			if ae, ok := errors.AsType[*agent.Error](err); !ok || ae.Code != agent.Cancelled || ae.Host != "a" {
 				t.Errorf("the caller that was cancelled got %v", err)
 			}
@@ -254,7 +255,7 @@ func TestCallerThatIsCancelledNeitherWaitsNorFailsTheOthers(t *testing.T) {
 			}
 		})
 		synctest.Wait()
-		if _, err := f.Snapshot(t.Context(), "a"); err != nil {
+		if _, err := f.Snapshot(t.Context(), []string{"a"}).Host("a"); err != nil {
 			t.Errorf("the other caller got %v", err)
 		}
 		wg.Wait()
@@ -270,7 +271,7 @@ func TestWaitingForItsTurnIsNotHeldAgainstAHost(t *testing.T) {
 		for _, c := range conns {
 			c.inventory = func() error { time.Sleep(time.Minute + 50*time.Second); return nil }
 		}
-		if v := f.LookAll(t.Context()); !v.Complete() {
+		if v := f.Snapshot(t.Context(), f.HostNames()); !v.Complete() {
 			t.Errorf("some hosts failed: %v", v.Errors)
 		}
 	})
@@ -305,7 +306,7 @@ func TestAFleetIsReadInRounds(t *testing.T) {
 				}}
 			}
 			began := time.Now()
-			if v := fleet.New(opt).LookAll(t.Context()); !v.Complete() {
+			if v := lookAll(t, fleet.New(opt)); !v.Complete() {
 				t.Fatalf("some hosts failed: %v", v.Errors)
 			}
 			rounds := (all + bound - 1) / bound
@@ -335,15 +336,16 @@ func TestRunNeedsOneConnectionAndOneInventoryOfEachHost(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range resources {
 		wg.Go(func() {
-			if v := f.LookAll(t.Context()); !v.Complete() {
+			if v := f.Snapshot(t.Context(), f.HostNames()); !v.Complete() {
 				t.Errorf("some hosts failed: %v", v.Errors)
 			}
 			f.Applying()
 			on := []string{names[i%hosts], names[(i+7)%hosts]}
-			if _, err := f.Apply(t.Context(), fleet.Request{Change: change.Change{Subject: fmt.Sprint(i), Token: fmt.Sprint(i), Want: configFor(on...)}}); err != nil {
+			if _, err := f.Apply(t.Context(),
+				fleet.Request{Change: change.Change{Subject: fmt.Sprint(i), Token: fmt.Sprint(i), Want: configFor(on...)}}); err != nil {
 				t.Error(err)
 			}
-			f.LookAll(t.Context())
+			f.Snapshot(t.Context(), f.HostNames())
 		})
 	}
 	wg.Wait()
@@ -357,7 +359,8 @@ func TestRunNeedsOneConnectionAndOneInventoryOfEachHost(t *testing.T) {
 func TestNeedsHand(t *testing.T) {
 	for code, want := range map[connect.Code]bool{
 		connect.Settings: true, connect.WrongCluster: true, connect.HostKey: true, connect.Certificate: true,
-		connect.Authentication: true, connect.NoAgent: true, connect.Blocked: true, connect.WrongPlatform: true, connect.Garbage: true, connect.Version: true,
+		connect.Authentication: true, connect.NoAgent: true, connect.Blocked: true, connect.WrongPlatform: true,
+		connect.Garbage: true, connect.Version: true,
 		connect.Unreachable: false, connect.Ended: false,
 	} {
 		err := fmt.Errorf("host a: %w", &connect.Error{Host: "a", Code: code})
@@ -381,7 +384,7 @@ func TestWhatIsToldOnceIsToldOnce(t *testing.T) {
 	for i := range 100 {
 		wg.Go(func() {
 			what := []string{"no agent on a", "no agent on b"}[i%2]
-			if f.TellOnce(what) {
+			if f.Once(what) {
 				mu.Lock()
 				defer mu.Unlock()
 				told[what]++
@@ -393,7 +396,7 @@ func TestWhatIsToldOnceIsToldOnce(t *testing.T) {
 		t.Errorf("told %v", told)
 	}
 	other := fleet.New(fleet.Options{})
-	if !other.TellOnce("no agent on a") {
+	if !other.Once("no agent on a") {
 		t.Error("another run is not told")
 	}
 }
@@ -413,7 +416,8 @@ func TestHostsAreEnteredInSortedOrder(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 10 {
 		wg.Go(func() {
-			if _, err := f.Apply(t.Context(), fleet.Request{Change: change.Change{Subject: fmt.Sprint(i), Token: fmt.Sprint(i), Want: configFor("c", "a", "b")}}); err != nil {
+			if _, err := f.Apply(t.Context(),
+				fleet.Request{Change: change.Change{Subject: fmt.Sprint(i), Token: fmt.Sprint(i), Want: configFor("c", "a", "b")}}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -446,7 +450,13 @@ func TestLeaseGoesBackWhenAWaitingChangeGivesUp(t *testing.T) {
 				}
 			})
 			<-begun
-			_, err := f.Apply(ctx, fleet.Request{Change: change.Change{Subject: "waits", Token: "w", Want: gpu.Want{Config: &gpu.PartitionConfig{ID: "w", Kind: gpu.KindGPUP, Count: 2, GPUs: map[string][]string{"a": {"h"}}}}}})
+			_, err := f.Apply(ctx, fleet.Request{
+				Change: change.Change{
+					Subject: "waits", Token: "w", Want: gpu.Want{
+						Config: &gpu.PartitionConfig{ID: "w", Kind: gpu.KindGPUP, Count: 2, GPUs: map[string][]string{"a": {"h"}}},
+					},
+				},
+			})
 			wg.Wait()
 			if ae, ok := errors.AsType[*agent.Error](err); !ok || ae.Code != agent.Cancelled && ae.Code != agent.RuleViolation {
 				t.Fatalf("the change that gave up got %v", err)
@@ -460,7 +470,7 @@ func TestLeaseGoesBackWhenAWaitingChangeGivesUp(t *testing.T) {
 
 func TestCloseHangsUpOnEveryHostOnce(t *testing.T) {
 	f, conns := hosts(t, fleet.Options{}, "a", "b", "c")
-	if seen := f.Look(t.Context(), []string{"a", "b"}); len(seen.Errors) > 0 {
+	if seen := f.Snapshot(t.Context(), []string{"a", "b"}); len(seen.Errors) > 0 {
 		t.Fatal(seen.Errors)
 	}
 	for range 2 {

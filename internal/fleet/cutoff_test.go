@@ -77,7 +77,9 @@ func TestChangeThatWasCutOff(t *testing.T) {
 			next: func(c *conn) { c.lease = func() error { return &agent.Error{Code: agent.LeaseHeld} } },
 			end:  fleet.EndPartial, stands: "it could not be found out how the change ended (lease_held)",
 		},
-		"the host does not come back": {end: fleet.EndPartial, stands: "it could not be found out how the change ended (host a: nothing answers)"},
+		"the host does not come back": {
+			end: fleet.EndPartial, stands: "it could not be found out how the change ended (host a: nothing answers)",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -92,7 +94,8 @@ func TestChangeThatWasCutOff(t *testing.T) {
 				res, err := f.Apply(t.Context(), request("a"))
 				synctest.Wait()
 				if first.times("close") != 1 || first.times("release") != 0 {
-					t.Errorf("the broken connection was closed %d times, and %d times the lease of the agent behind it was given back", first.times("close"), first.times("release"))
+					t.Errorf("the broken connection was closed %d times, and %d times the lease of the agent behind it was given back",
+						first.times("close"), first.times("release"))
 				}
 				if test.end == fleet.EndApplied {
 					if err != nil || res.Hosts["a"] == nil {

@@ -149,7 +149,7 @@ func (f *Fleet) Record(instance string, v View, p change.Change) ([]rules.Findin
 
 // RefusedLater finds, once per run, that a provider which may change nothing plans a change.
 func (f *Fleet) RefusedLater(subject string) []rules.Finding {
-	if f.opt.ReadOnly == "" || f.opt.Recorded || !f.TellOnce("read-only") {
+	if f.opt.ReadOnly == "" || f.opt.Recorded || !f.Once("read-only") {
 		return nil
 	}
 	return []rules.Finding{{

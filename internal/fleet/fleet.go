@@ -4,7 +4,6 @@
 package fleet
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -17,7 +16,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
@@ -94,8 +92,7 @@ type Options struct {
 	// LeaseWait is how long a change waits for another run that holds a host; 0
 	// means DefaultLeaseWait.
 	LeaseWait time.Duration
-	// Patience is how long a change that finds no room waits while nothing else of this
-	// run is under way; 0 means DefaultPatience.
+	// Patience is how long resources of the run wait for each other; 0 means DefaultPatience.
 	Patience time.Duration
 }
 
@@ -128,8 +125,8 @@ type Fleet struct {
 	refreshing atomic.Bool
 	// replanning is true once Terraform has planned as it does right before it applies.
 	replanning atomic.Bool
-	// swept is true once this run has looked for claims of VMs that are gone.
-	swept atomic.Bool
+	// dropped is true once this run has dropped the orphaned claims that it found.
+	dropped atomic.Bool
 	// seen are the hosts as this run knows them, to find VMs by.
 	seen *whatif.Fleet
 	// names are the hosts in sorted order, byName by folded name, and declared by the folded
@@ -138,12 +135,6 @@ type Fleet struct {
 	byName   map[string][]string
 	declared map[string][]string
 	lists    gpu.HostLists // of claims that were seen
-
-	// judge is held by the plan that waits for all others, and guards whether one has, and how
-	// often seen had changed when the run had every claim; see abandoned.
-	judge  sync.Mutex
-	judged bool
-	clean  int
 
 	mu      sync.Mutex
 	told    map[string]bool                // what was told once
@@ -271,69 +262,11 @@ func (f *Fleet) HostNames() []string { return slices.Clone(f.names) }
 // Has tells whether the configuration names a host.
 func (f *Fleet) Has(name string) bool { return f.hosts[name] != nil }
 
-// Snapshot is one host as this run knows it: one inventory call per host and run,
-// shared by all who ask. The host is not to be changed by the caller.
-func (f *Fleet) Snapshot(ctx context.Context, name string) (*gpu.Host, error) {
-	h, ok := f.hosts[name]
-	if !ok {
-		return nil, &UnknownHostError{Host: name, Known: f.HostNames()}
-	}
-	return h.snapshot(ctx, f.parallel)
-}
-
-// View is what a set of hosts answered.
-type View struct {
-	// Hosts that answered, by the provider's name.
-	Hosts map[string]*gpu.Host
-	// Errors of those that did not.
-	Errors map[string]error
-
-	index *whatif.Fleet // of the same hosts, nil for none
-	owner string        // of the state that looks
-}
-
-// Complete tells whether every host answered.
-func (v View) Complete() bool { return len(v.Errors) == 0 }
-
-// Recorded tells whether every host answered with all claims that it holds: only then is
-// an object without one not there.
-func (v View) Recorded() bool {
-	for _, h := range v.Hosts {
-		if len(h.Unreadable) > 0 {
-			return false
-		}
-	}
-	return v.Complete()
-}
-
-// Silent lists the hosts that did not answer, sorted.
-func (v View) Silent() []string { return slices.Sorted(maps.Keys(v.Errors)) }
-
-// With adds what other hosts answered to the view. Those that did not answer are left
-// out: nothing is wanted of them.
-func (v View) With(other View) View {
-	out := View{Hosts: maps.Clone(v.Hosts), Errors: v.Errors, owner: v.owner}
-	maps.Copy(out.Hosts, other.Hosts)
-	return out
-}
-
-// Begun adds to a view the hosts, of the same clusters, to which a run that ended early has given
-// an object, and whose state does not know it: they hold a claim of its token.
-func (f *Fleet) Begun(ctx context.Context, v View, kind gpu.ClaimKind, id, token string) (more []string, with View) {
-	names := slices.AppendSeq(slices.Collect(maps.Keys(v.Errors)), maps.Keys(v.Hosts))
-	seen := f.Look(ctx, f.Peers(v, names)).Hosts
-	maps.DeleteFunc(seen, func(name string, h *gpu.Host) bool {
-		c, ok := h.Claim(kind, id)
-		return !ok || token == "" || c.Token != token || slices.Contains(names, name)
-	})
-	return slices.Sorted(maps.Keys(seen)), v.With(View{Hosts: seen})
-}
-
 // Holds tells whether this run has the lease of a host.
 func (f *Fleet) Holds(h *gpu.Host) bool { return h.HeldBy != nil && h.HeldBy.Run == f.run }
 
-// TellOnce tells whether something is to be said now: once per run.
-func (f *Fleet) TellOnce(what string) bool {
+// Once reports whether something is said for the first time in the run.
+func (f *Fleet) Once(what string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	first := !f.told[what]
@@ -350,230 +283,6 @@ func NeedsHand(err error) bool {
 	}
 	ae, ok := errors.AsType[*agent.Error](err)
 	return ok && ae.Code != agent.Unavailable && ae.Code != agent.Cancelled
-}
-
-// Look takes the snapshots of some hosts, in parallel.
-func (f *Fleet) Look(ctx context.Context, names []string) View {
-	v := View{Hosts: make(map[string]*gpu.Host, len(names)), Errors: map[string]error{}, owner: f.opt.Owner}
-	var mu sync.Mutex
-	var g errgroup.Group
-	for _, name := range names {
-		if host := f.hosts[name]; host != nil {
-			if h, err := host.known(); h != nil && err == nil {
-				mu.Lock()
-				v.Hosts[name] = h
-				mu.Unlock()
-				continue
-			}
-		}
-		g.Go(func() error {
-			h, err := f.Snapshot(ctx, name)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				v.Errors[name] = err
-			} else {
-				v.Hosts[name] = h
-			}
-			return nil
-		})
-	}
-	_ = g.Wait() // the errors are in the view
-	v.doubtStrangers()
-	v.agree()
-	v.failBack()
-	return v
-}
-
-// doubtStrangers takes a host that shows itself in a cluster as one that cannot read its cluster,
-// where another host is the node that it says it is, or more of the nodes that it lists deny it than
-// list it: it has been evicted and does not know it, or what it says is not so.
-func (v View) doubtStrangers() {
-	var in map[string][]string
-	for name, h := range v.Hosts {
-		if h.Cluster != nil {
-			if in == nil {
-				in = map[string][]string{}
-			}
-			in[gpu.FoldID(h.Cluster.Name)] = append(in[gpu.FoldID(h.Cluster.Name)], name)
-		}
-	}
-	for _, names := range in {
-		if v.listEachOther(names) {
-			continue
-		}
-		slices.Sort(names)
-		for _, why := range []func(string, []string) string{v.twin, v.denied} {
-			doubts := map[string]string{}
-			for _, name := range names {
-				if reason := why(name, names); reason != "" {
-					doubts[name] = reason
-				}
-			}
-			for name, reason := range doubts {
-				is := *v.Hosts[name]
-				is.Cluster, is.Unknown = nil, append(slices.Clone(is.Unknown), gpu.Unknown{Part: gpu.PartCluster, Why: reason})
-				v.Hosts[name] = &is
-			}
-			names = slices.DeleteFunc(names, func(name string) bool { return doubts[name] != "" })
-		}
-	}
-}
-
-// listEachOther reports whether hosts list the same nodes, and each of them is another one of these: as
-// a rule they do.
-func (v View) listEachOther(names []string) bool {
-	nodes := v.Hosts[names[0]].Cluster.Nodes
-	if len(names) > len(nodes) {
-		return false
-	}
-	is := make([]bool, len(nodes))
-	for _, name := range names {
-		h := v.Hosts[name]
-		if !slices.EqualFunc(nodes, h.Cluster.Nodes, func(a, b gpu.Node) bool { return a.Name == b.Name }) {
-			return false
-		}
-		i := slices.IndexFunc(nodes, func(n gpu.Node) bool { return gpu.SameID(n.Name, h.Name) })
-		if i < 0 || is[i] {
-			return false
-		}
-		is[i] = true
-	}
-	return true
-}
-
-// twin is why a host is not the node that it says it is: another one says so too, and the
-// configuration does not call this one by the node's name.
-func (v View) twin(name string, nodes []string) string {
-	h := v.Hosts[name]
-	i := slices.IndexFunc(nodes, func(other string) bool { return other != name && gpu.SameID(v.Hosts[other].Name, h.Name) })
-	if i < 0 || gpu.SameID(name, h.Name) {
-		return ""
-	}
-	return fmt.Sprintf("it says that it is node %s of cluster %s, and so does %s", h.Name, h.Cluster.Name, nodes[i])
-}
-
-// denied is why a host is none of the nodes of its cluster.
-func (v View) denied(name string, nodes []string) string {
-	h, listing := v.Hosts[name], 0
-	var denying []string
-	for _, other := range nodes {
-		switch o := v.Hosts[other]; {
-		case other == name || !h.Lists(o.Name):
-		case o.Lists(h.Name):
-			listing++
-		default:
-			denying = append(denying, other)
-		}
-	}
-	if len(denying) <= listing {
-		return ""
-	}
-	return fmt.Sprintf("it shows itself as a node of cluster %s, whose node %s does not list it: it has been evicted, or has not joined yet", h.Cluster.Name, denying[0])
-}
-
-// agree has the nodes of a cluster see each other as each sees itself: a change that one puts back
-// may have paused it, or has resumed it since the other was read.
-func (v View) agree() {
-	itself := map[[2]string]gpu.NodeState{}
-	for _, h := range v.Hosts {
-		if h.Cluster != nil {
-			itself[[2]string{h.ClusterName(), gpu.FoldID(h.Name)}] = h.NodeState()
-		}
-	}
-	for name, h := range v.Hosts {
-		for i := 0; h.Cluster != nil && i < len(h.Cluster.Nodes); i++ {
-			n := h.Cluster.Nodes[i]
-			state := itself[[2]string{h.ClusterName(), gpu.FoldID(n.Name)}]
-			if state == "" || state == n.State {
-				continue
-			}
-			is, cluster := *h, *h.Cluster
-			cluster.Nodes = slices.Clone(cluster.Nodes)
-			cluster.Nodes[i].State, is.Cluster = state, &cluster
-			h, v.Hosts[name] = &is, &is
-		}
-	}
-}
-
-// failBack has VMs be where they are once the changes are put back for which a node was drained.
-func (v View) failBack() {
-	for _, name := range slices.Sorted(maps.Keys(v.Hosts)) {
-		for _, id := range v.Hosts[name].Returning {
-			if at, err := FindVM(v, id); err == nil && at.Host != name && v.Hosts[at.Host].SharesCluster(v.Hosts[name]) {
-				home, away := change.FailBack(*v.Hosts[name], *v.Hosts[at.Host], id)
-				v.Hosts[name], v.Hosts[at.Host] = &home, &away
-			}
-		}
-	}
-}
-
-// doubt has a host count as one that does not answer, since it could not read what matters.
-func (v View) doubt(host string, u gpu.Unknown) {
-	if v.Errors != nil && v.Errors[host] == nil {
-		v.Errors[host] = &UnreadablePartError{Host: host, Unknown: u}
-	}
-}
-
-// Answered tells whether every host answered, those among them that could not read a part.
-func (v View) Answered() bool {
-	for _, err := range v.Errors {
-		if unread := (*UnreadablePartError)(nil); !errors.As(err, &unread) {
-			return false
-		}
-	}
-	return true
-}
-
-// Except is the view in which hosts count as not answering that could not read what matters.
-func (v View) Except(lacks func(h *gpu.Host) (gpu.Unknown, bool)) View {
-	out := View{Hosts: map[string]*gpu.Host{}, Errors: maps.Clone(v.Errors), owner: v.owner}
-	if out.Errors == nil {
-		out.Errors = map[string]error{}
-	}
-	for name, h := range v.Hosts {
-		if u, unknown := lacks(h); unknown {
-			out.doubt(name, u)
-			continue
-		}
-		out.Hosts[name] = h
-	}
-	return out
-}
-
-// UnreadablePartError is a host that answers and could not read what was asked for.
-type UnreadablePartError struct {
-	Host    string
-	Unknown gpu.Unknown
-}
-
-func (e *UnreadablePartError) Error() string {
-	return fmt.Sprintf("of host %s this cannot be read: %s", e.Host, e.Unknown)
-}
-
-// LookAll takes the snapshots of every host.
-func (f *Fleet) LookAll(ctx context.Context) View { return f.Look(ctx, f.HostNames()) }
-
-// ClusterHosts are the provider's names of a cluster's hosts, sorted. Hosts whose
-// cluster is neither configured nor answered count as members that do not answer.
-func (f *Fleet) ClusterHosts(v View, cluster string) (members, unknown []string) {
-	for _, name := range f.HostNames() {
-		if h, ok := v.Hosts[name]; ok {
-			if gpu.SameID(h.ClusterName(), cluster) {
-				members = append(members, name)
-			}
-			u, dark := h.UnknownPart(gpu.PartCluster)
-			if !dark || h.Cluster != nil {
-				continue
-			}
-			v.doubt(name, u)
-		}
-		ce, ok := errors.AsType[*connect.Error](v.Errors[name])
-		if c := f.hosts[name].endpoint.Cluster; c == "" || gpu.SameID(c, cluster) || ok && ce.Code == connect.WrongCluster {
-			unknown = append(unknown, name)
-		}
-	}
-	return members, unknown
 }
 
 // Check runs the rules on a plan against a view and everything that this run plans.
@@ -595,7 +304,13 @@ func (f *Fleet) CheckOpen(v View, config change.Change) []rules.Finding {
 func (f *Fleet) world(v View) rules.World { return f.worldOf(v, f.index(v)) }
 
 func (f *Fleet) worldOf(v View, index *whatif.Fleet) rules.World {
-	return rules.World{World: whatif.World{Fleet: index, Owner: f.opt.Owner, Others: f.Ledger.book, Silent: f.without}, Complete: v.Complete() && len(v.Hosts) == len(f.hosts), Window: f.opt.Window, Now: f.opt.Now(), Agents: f}
+	return rules.World{
+		World:    whatif.World{Fleet: index, Owner: f.opt.Owner, Others: f.Ledger.book, Silent: f.without},
+		Complete: v.Complete() && len(v.Hosts) == len(f.hosts),
+		Window:   f.opt.Window,
+		Now:      f.opt.Now(),
+		Agents:   f,
+	}
 }
 
 // without tells whether a host did not answer this run, which goes on without it.
@@ -633,29 +348,6 @@ func (f *Fleet) Lacks(name string) (fields []string, version string) {
 	return h.lacks, h.version
 }
 
-// index gives the rules' index of a view. Resources look at the same hosts in turn, those of
-// their cluster, so the last one of each is kept.
-func (f *Fleet) index(v View) *whatif.Fleet {
-	if v.index != nil || len(v.Hosts) == 0 {
-		return cmp.Or(v.index, whatif.NewFleet(nil))
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	id := fmt.Sprintf("%d %s", len(v.Hosts), slices.Min(slices.Collect(maps.Keys(v.Hosts))))
-	last := f.indexed[id]
-	switch same := func(*gpu.Host, *gpu.Host) bool { return true }; {
-	case maps.Equal(last.Hosts, v.Hosts):
-		return last.index
-	case maps.EqualFunc(last.Hosts, v.Hosts, same):
-		last.index = last.index.With(v.Hosts)
-	default:
-		last.index = whatif.NewFleet(v.Hosts)
-	}
-	last.Hosts = maps.Clone(v.Hosts)
-	f.indexed[id] = last
-	return last.index
-}
-
 // UnknownHostError is a host that the provider's configuration does not name.
 type UnknownHostError struct {
 	Host  string
@@ -682,57 +374,6 @@ func (e *NotYetKnownError) Error() string {
 		return e.Reason
 	}
 	return fmt.Sprintf("how to reach host %q is known only after apply", e.Host)
-}
-
-// Seen is a view of the hosts that this run has looked at already. It asks nobody. Its hosts are
-// shared, and indexed.
-func (f *Fleet) Seen() View {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.sawAt != f.seen.Changes() {
-		var hosts map[string]*gpu.Host
-		hosts, f.sawAt = f.seen.Hosts()
-		for name, h := range hosts {
-			if f.saw.Hosts[name] != h {
-				f.saw.index.Put(name, h)
-			}
-		}
-		f.saw.Hosts = hosts
-	}
-	return View{Hosts: f.saw.Hosts, Errors: map[string]error{}, index: f.saw.index, owner: f.opt.Owner}
-}
-
-func (f *Fleet) looked(names []string) View {
-	v := View{Hosts: map[string]*gpu.Host{}, Errors: map[string]error{}}
-	for _, name := range names {
-		h := f.hosts[name]
-		if h == nil {
-			continue
-		}
-		h.mu.Lock()
-		if h.seen != nil {
-			v.Hosts[name] = h.seen
-		}
-		h.mu.Unlock()
-	}
-	return v
-}
-
-// withNeighbours adds the hosts that pools of this run join to those of a view: what is
-// planned on one may be wrong by what is planned on another. It asks nobody: whoever
-// planned the pool has looked at them.
-func (f *Fleet) withNeighbours(v View) View {
-	if v.index != nil { // it has all that were looked at
-		return v
-	}
-	for from := slices.Collect(maps.Keys(v.Hosts)); len(from) > 0; {
-		more := f.looked(slices.DeleteFunc(f.Ledger.book.InPoolsWith(from), func(name string) bool { return v.Hosts[name] != nil || v.Errors[name] != nil }))
-		if len(more.Hosts) == 0 {
-			return v
-		}
-		v, from = v.With(more), slices.Collect(maps.Keys(more.Hosts))
-	}
-	return v
 }
 
 // Unknown tells whether there is nobody to ask: the hosts are known only after apply, or there are none.

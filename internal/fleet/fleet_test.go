@@ -108,7 +108,9 @@ func (c *conn) Close() error { c.note("close"); return nil }
 func connection(host string) *conn {
 	return &conn{host: gpu.Host{
 		Name: host, Platform: gpu.HyperV,
-		GPUs: []gpu.GPU{{ID: "g", Model: "NVIDIA A2", Vendor: "NVIDIA", Partitionable: &gpu.Partitionable{ValidCounts: []int{1, 2, 4}, Count: 4}}},
+		GPUs: []gpu.GPU{
+			{ID: "g", Model: "NVIDIA A2", Vendor: "NVIDIA", Partitionable: &gpu.Partitionable{ValidCounts: []int{1, 2, 4}, Count: 4}},
+		},
 	}}
 }
 
@@ -128,6 +130,12 @@ func hosts(t *testing.T, opt fleet.Options, names ...string) (*fleet.Fleet, map[
 	return fleet.New(opt), conns
 }
 
+// lookAll is a snapshot of all hosts.
+func lookAll(t *testing.T, f *fleet.Fleet) fleet.View {
+	t.Helper()
+	return f.Snapshot(t.Context(), f.HostNames())
+}
+
 func configFor(names ...string) gpu.Want {
 	c := &gpu.PartitionConfig{ID: "c", Kind: gpu.KindGPUP, Count: 2, GPUs: map[string][]string{}}
 	for _, n := range names {
@@ -143,7 +151,7 @@ func TestSnapshotIsOneInventoryForAllWhoAsk(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 100 {
 			wg.Go(func() {
-				if h, err := f.Snapshot(t.Context(), "a"); err != nil || h.Name != "a" {
+				if h, err := f.Snapshot(t.Context(), []string{"a"}).Host("a"); err != nil || h.Name != "a" {
 					t.Errorf("got %v, %v", h, err)
 				}
 			})
@@ -158,15 +166,17 @@ func TestSnapshotIsOneInventoryForAllWhoAsk(t *testing.T) {
 func TestInventoryThatBeganBeforeAWriteIsNotKept(t *testing.T) {
 	f, conns := hosts(t, fleet.Options{}, "a")
 	c := conns["a"]
-	if _, err := f.Snapshot(t.Context(), "a"); err != nil {
+	if _, err := f.Snapshot(t.Context(), []string{"a"}).Host("a"); err != nil {
 		t.Fatal(err)
 	}
-	written := gpu.Host{Name: "a", Platform: gpu.HyperV, GPUs: []gpu.GPU{{ID: "g", Partitionable: &gpu.Partitionable{ValidCounts: []int{1, 2, 4}, Count: 2}}}}
+	written := gpu.Host{
+		Name: "a", Platform: gpu.HyperV, GPUs: []gpu.GPU{{ID: "g", Partitionable: &gpu.Partitionable{ValidCounts: []int{1, 2, 4}, Count: 2}}},
+	}
 	c.apply = func(agent.Change) (agent.Outcome, error) { return agent.Outcome{Host: written}, nil }
 	if _, err := f.Apply(t.Context(), fleet.Request{Change: change.Change{Subject: "c", Token: "t", Want: configFor("a")}}); err != nil {
 		t.Fatal(err)
 	}
-	h, err := f.Snapshot(t.Context(), "a")
+	h, err := f.Snapshot(t.Context(), []string{"a"}).Host("a")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,17 +197,17 @@ func TestFailedInventoryIsAskedAgain(t *testing.T) {
 		}
 		return c, nil
 	}}}})
-	if _, err := f.Snapshot(t.Context(), "a"); err == nil {
+	if _, err := f.Snapshot(t.Context(), []string{"a"}).Host("a"); err == nil {
 		t.Fatal("the first attempt succeeded")
 	}
-	if _, err := f.Snapshot(t.Context(), "a"); err != nil {
+	if _, err := f.Snapshot(t.Context(), []string{"a"}).Host("a"); err != nil {
 		t.Errorf("the second attempt: %v", err)
 	}
 }
 
 func TestLookTellsWhoAnsweredAndWhoDidNot(t *testing.T) {
 	f, _ := hosts(t, fleet.Options{}, "a", "b")
-	v := f.Look(t.Context(), []string{"a", "gone"})
+	v := f.Snapshot(t.Context(), []string{"a", "gone"})
 	var unknown *fleet.UnknownHostError
 	if len(v.Hosts) != 1 || v.Complete() || !slices.Equal(v.Silent(), []string{"gone"}) || !errors.As(v.Errors["gone"], &unknown) {
 		t.Errorf("got %+v", v)
@@ -210,7 +220,11 @@ func TestChangeThatFailsOnOneHostIsPutBackOnTheOthers(t *testing.T) {
 		stop bool
 		want map[string]fleet.HostEnd
 	}{
-		{"rollback", false, map[string]fleet.HostEnd{"a": fleet.EndRolledBack, "b": fleet.EndRolledBack, "c": fleet.EndRolledBack, "d": fleet.EndUntouched}},
+		{
+			"rollback", false, map[string]fleet.HostEnd{
+				"a": fleet.EndRolledBack, "b": fleet.EndRolledBack, "c": fleet.EndRolledBack, "d": fleet.EndUntouched,
+			},
+		},
 		{"stop", true, map[string]fleet.HostEnd{"a": fleet.EndApplied, "b": fleet.EndApplied, "c": fleet.EndRolledBack, "d": fleet.EndUntouched}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -218,7 +232,9 @@ func TestChangeThatFailsOnOneHostIsPutBackOnTheOthers(t *testing.T) {
 			conns["c"].apply = func(agent.Change) (agent.Outcome, error) {
 				return agent.Outcome{}, &agent.Error{Code: agent.StepFailed, Outcome: &agent.Outcome{Host: conns["c"].read(), RolledBack: true}}
 			}
-			_, err := f.Apply(t.Context(), fleet.Request{Change: change.Change{Subject: "c", Token: "t", Want: configFor("a", "b", "c", "d")}, StopOnFailure: test.stop})
+			_, err := f.Apply(t.Context(), fleet.Request{
+				Change: change.Change{Subject: "c", Token: "t", Want: configFor("a", "b", "c", "d")}, StopOnFailure: test.stop,
+			})
 			var failure *fleet.Failure
 			if !errors.As(err, &failure) || failure.Host != "c" {
 				t.Fatalf("got %v", err)
@@ -292,7 +308,7 @@ func TestStopsOfAClusterAreLimitedAcrossResources(t *testing.T) {
 				return agent.Outcome{Host: c.read()}, nil
 			}
 		}
-		f.LookAll(t.Context())
+		f.Snapshot(t.Context(), f.HostNames())
 		var wg sync.WaitGroup
 		for n := range conns {
 			wg.Go(func() {
@@ -340,11 +356,12 @@ func TestStopsOfARolloutAreLimited(t *testing.T) {
 				return agent.Outcome{Host: c.read()}, nil
 			}
 		}
-		f.LookAll(t.Context())
+		f.Snapshot(t.Context(), f.HostNames())
 		var wg sync.WaitGroup
 		apply := func(token string, names ...string) {
 			wg.Go(func() {
-				if _, err := f.Apply(t.Context(), fleet.Request{MaxUnavailable: 8, Change: change.Change{Subject: token, Token: token, Want: configFor(names...)}}); err != nil {
+				if _, err := f.Apply(t.Context(),
+					fleet.Request{MaxUnavailable: 8, Change: change.Change{Subject: token, Token: token, Want: configFor(names...)}}); err != nil {
 					t.Error(err)
 				}
 			})

@@ -17,30 +17,31 @@ import (
 // handovers lets the end of an object wait for a plan of the same run that wants it. Terraform
 // plans, and applies, what has another address now in any order, and what it does at once
 // cannot be told from what it has not begun. So an end waits as long as plans are under way or
-// come in: until nothing is for a while the ends go on one by one, the oldest first, since each
-// may keep its successor from its turn; and no longer than patience in all.
+// come in: after a lull the ends go on one by one, the oldest first, since each
+// may keep its successor from its turn; and all of them no longer than patience.
 type handovers struct {
-	patience time.Duration
-	made     time.Time // when the run began
+	lull time.Duration
 
 	mu      sync.Mutex
 	next    int
 	waiting []int
-	began   time.Time // when the first of those waiting began
-	spent   time.Duration
-	last    time.Time
-	// under are the reads and plans under way; parallel is true once two were at a time, and
-	// alone when a plan has waited for another in vain before that.
-	under           int
-	parallel, alone bool
-	bell            chan struct{}
+	// left is how much of patience the run has left while nothing waits.
+	left time.Duration
+	// until is when patience ends while something waits.
+	until time.Time
+	// lullEnds is when the lull is over that goes on unless something is planned before.
+	lullEnds time.Time
+	// under are the reads and plans under way.
+	under int
+	// bell is closed when something was planned.
+	bell chan struct{}
 	// ended are the destroys that were planned without a successor and change a host, by
 	// what they end.
 	ended map[string]change.Change
 }
 
 func newHandovers(patience time.Duration) *handovers {
-	return &handovers{patience: patience, made: time.Now(), bell: make(chan struct{}), ended: map[string]change.Change{}}
+	return &handovers{left: patience, lull: patience / lullsInPatience, bell: make(chan struct{}), ended: map[string]change.Change{}}
 }
 
 // ring says that something was planned.
@@ -51,7 +52,7 @@ func (h *handovers) ring() {
 }
 
 func (h *handovers) rung() {
-	h.last = time.Now()
+	h.lullEnds = time.Now().Add(h.lull)
 	close(h.bell)
 	h.bell = make(chan struct{})
 }
@@ -61,7 +62,6 @@ func (h *handovers) begin() (end func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.under++
-	h.parallel = h.parallel || h.under > 1
 	return func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -77,65 +77,35 @@ func (h *handovers) await(ctx context.Context, is func() bool) {
 	h.next++
 	ticket := h.next
 	if len(h.waiting) == 0 {
-		h.began = time.Now()
+		h.until = time.Now().Add(h.left)
 	}
-	h.last = time.Now()
+	h.lullEnds = time.Now().Add(h.lull)
 	h.waiting = append(h.waiting, ticket)
 	for ctx.Err() == nil {
 		bell := h.bell
 		h.mu.Unlock()
 		done := is()
 		h.mu.Lock()
-		left := h.patience - h.spent - time.Since(h.began)
-		if h.waiting[0] == ticket && h.under <= len(h.waiting) {
-			left = min(left, h.patience/10-time.Since(h.last))
+		until := h.until
+		if myTurn := h.waiting[0] == ticket && h.under <= len(h.waiting); myTurn && h.lullEnds.Before(until) {
+			until = h.lullEnds
 		}
-		if done || left <= 0 {
+		if done || !time.Now().Before(until) {
 			break
 		}
 		h.mu.Unlock()
 		select {
 		case <-bell:
-		case <-time.After(left):
+		case <-time.After(time.Until(until)):
 		case <-ctx.Done():
 		}
 		h.mu.Lock()
 	}
 	h.waiting = slices.DeleteFunc(h.waiting, func(t int) bool { return t == ticket })
 	if len(h.waiting) == 0 {
-		h.spent += time.Since(h.began)
+		h.left = time.Until(h.until)
 	}
 	h.rung()
-}
-
-// quiet waits, in one plan, until no other is under way and none has come for a third of
-// patience, or half of what the run has taken so far: between two resources with thousands of
-// instances Terraform plans nothing for long. It reports whether others could have come: with one
-// operation at a time, or where each depends on the one before, they cannot. When something is so
-// it reports false at once.
-func (h *handovers) quiet(ctx context.Context, is func() bool) bool {
-	for ctx.Err() == nil && !is() {
-		h.mu.Lock()
-		bell, busy := h.bell, h.under > len(h.waiting)+1
-		idle := max(h.patience/3, h.last.Sub(h.made)/2) - time.Since(h.last)
-		if !busy && (idle <= 0 || h.alone && !h.parallel) {
-			defer h.mu.Unlock()
-			h.alone = !h.parallel
-			return h.parallel
-		}
-		h.mu.Unlock()
-		var timer <-chan time.Time
-		if !busy {
-			timer = time.After(idle)
-		}
-		select {
-		case <-bell:
-			time.Sleep(h.patience / 60) // to look once is enough where many come
-		case <-timer:
-		case <-ctx.Done():
-		}
-	}
-	return false
 }
 
 // awaitSuccessor waits for a plan of the run that wants what a change ends, and lists the
@@ -215,7 +185,9 @@ func (f *Fleet) comesLate(p change.Change) []rules.Finding {
 	case w.Share != nil:
 		kind = "gpu_share"
 	}
-	x.Found = fmt.Sprintf("%s is destroyed in this run, and Terraform planned that before this resource, which wants the same object. The destroy may take it down before this resource makes it again.", ch.Subject)
-	x.Fix = fmt.Sprintf("If this is the same resource with a new address, write a `moved` block; then no host is touched:\n\n  moved {\n    from = %[1]s.OLD\n    to   = %[1]s.NEW\n  }\n", kind)
+	x.Found = fmt.Sprintf("%s is destroyed in this run, and Terraform planned that before this resource, which wants the same object. The "+
+		"destroy may take it down before this resource makes it again.", ch.Subject)
+	x.Fix = fmt.Sprintf("If this is the same resource with a new address, write a `moved` block; then no host is touched:\n\n  moved {\n    "+
+		"from = %[1]s.OLD\n    to   = %[1]s.NEW\n  }\n", kind)
 	return []rules.Finding{x}
 }

@@ -25,10 +25,10 @@ type host struct {
 	applying *atomic.Bool
 	flight   singleflight.Group
 
-	// turn lets one change at a time through, in the order in which they asked.
-	turn    *semaphore.Weighted
+	// queue lets one change at a time through, in the order in which they asked.
+	queue   *semaphore.Weighted
 	waiting atomic.Int64
-	// fence is the lease that the holder of the turn has, 0 for none, and leased the
+	// fence is the fencing token of the lease that the change at the head of the queue has, 0 for none, and leased the
 	// connection that it was taken with.
 	fence  int64
 	leased Conn
@@ -68,7 +68,7 @@ const (
 )
 
 func newHost(name string, ep Endpoint, applying *atomic.Bool, saw func(string, *gpu.Host)) *host {
-	return &host{name: name, endpoint: ep, applying: applying, saw: saw, turn: semaphore.NewWeighted(1)}
+	return &host{name: name, endpoint: ep, applying: applying, saw: saw, queue: semaphore.NewWeighted(1)}
 }
 
 // share does work that several callers want at the same time once for all of them. It
@@ -221,6 +221,26 @@ func (h *host) look(ctx context.Context, parallel *semaphore.Weighted) error {
 	h.mu.Lock()
 	began := h.generation
 	h.mu.Unlock()
+	fresh, err := h.inventory(ctx)
+	if err == nil {
+		h.keep(fresh, began)
+	} else {
+		h.fail(err, applying, time.Since(start))
+	}
+	return err
+}
+
+// readAgain is the host as it is now. What is known of it stays.
+func (h *host) readAgain(ctx context.Context, parallel *semaphore.Weighted) (*gpu.Host, error) {
+	if err := parallel.Acquire(ctx, 1); err != nil {
+		return nil, err
+	}
+	defer parallel.Release(1)
+	return h.inventory(ctx)
+}
+
+// inventory asks the host what it is like now.
+func (h *host) inventory(ctx context.Context) (*gpu.Host, error) {
 	var fresh gpu.Host
 	_, err := h.ask(ctx, func(conn Conn) (err error) {
 		ctx, cancel := context.WithTimeout(ctx, inventoryTimeout)
@@ -231,12 +251,7 @@ func (h *host) look(ctx context.Context, parallel *semaphore.Weighted) error {
 	if err == nil {
 		err = h.isWhere(&fresh)
 	}
-	if err == nil {
-		h.keep(&fresh, began)
-	} else {
-		h.fail(err, applying, time.Since(start))
-	}
-	return err
+	return &fresh, err
 }
 
 // isWhere fails for a host that is not in the cluster that the configuration has it in: one of the
@@ -303,14 +318,14 @@ func (h *host) wrote(fresh *gpu.Host) {
 	h.saw(h.name, fresh)
 }
 
-// enter waits for this host's turn and for its lease. waits hears of another run that has
+// enter waits in this host's queue and for its lease. waits hears of another run that has
 // the lease.
 func (h *host) enter(ctx context.Context, req agent.LeaseRequest, waits func(*agent.Error)) (Conn, error) {
 	h.waiting.Add(1)
-	err := h.turn.Acquire(ctx, 1)
+	err := h.queue.Acquire(ctx, 1)
 	h.waiting.Add(-1)
 	if err != nil {
-		h.giveBack(ctx) // whoever had the turn may have left the lease to this change
+		h.giveBack(ctx) // whoever was before it may have left the lease to this change
 		return nil, h.gaveUp("while this change waited for others of the same host")
 	}
 	atOnce := req
@@ -321,7 +336,7 @@ func (h *host) enter(ctx context.Context, req agent.LeaseRequest, waits func(*ag
 		conn, err = h.lease(ctx, req)
 	}
 	if err != nil {
-		h.turn.Release(1)
+		h.queue.Release(1)
 	}
 	return conn, err
 }
@@ -336,9 +351,9 @@ func (h *host) lease(ctx context.Context, req agent.LeaseRequest) (Conn, error) 
 	return conn, err
 }
 
-// leave passes the turn on, and the lease with it.
+// leave lets the next change through, and passes the lease on with it.
 func (h *host) leave(ctx context.Context) {
-	h.turn.Release(1)
+	h.queue.Release(1)
 	h.giveBack(ctx)
 }
 
@@ -347,10 +362,10 @@ func (h *host) leave(ctx context.Context) {
 // the lease was taken with: if that has broken, the agent behind it may still be at
 // work under the lease, and gives it back itself.
 func (h *host) giveBack(ctx context.Context) {
-	if h.waiting.Load() > 0 || !h.turn.TryAcquire(1) {
+	if h.waiting.Load() > 0 || !h.queue.TryAcquire(1) {
 		return
 	}
-	defer h.turn.Release(1)
+	defer h.queue.Release(1)
 	if h.leased == nil || h.fence == 0 {
 		return
 	}

@@ -118,7 +118,8 @@ func besideALiar(t *testing.T, seed uint64) map[string]int {
 			t.Errorf("seed %d, step %d: %s stops %v, and beside %s %v", seed, step, r.label, stopped, name, stoppedBeside)
 		}
 		if diff := diffHosts(now, nowBeside); diff != "" {
-			t.Errorf("seed %d, step %d: %s, before %d hosts: the hosts end otherwise beside %s (-alone +beside):\n%s", seed, step, r.label, len(before), name, diff)
+			t.Errorf("seed %d, step %d: %s, before %d hosts: the hosts end otherwise beside %s (-alone +beside):\n%s",
+				seed, step, r.label, len(before), name, diff)
 		}
 		if t.Failed() {
 			return counts
@@ -133,7 +134,8 @@ func besideALiar(t *testing.T, seed uint64) map[string]int {
 		}
 		for _, h := range now { // what runs is a matter of who uses the VMs
 			for _, vm := range h.VMs {
-				if to := []gpu.VMState{gpu.VMRunning, gpu.VMRunning, gpu.VMOff, ""}[rng.IntN(4)]; to != "" && to != vm.State && len(vm.PartitionAdapters) > 0 {
+				if to := []gpu.VMState{gpu.VMRunning, gpu.VMRunning, gpu.VMOff, ""}[rng.IntN(4)]; to != "" &&
+					to != vm.State && len(vm.PartitionAdapters) > 0 {
 					alone.turn(vm.Name, to)
 					beside.turn(vm.Name, to)
 				}
@@ -183,7 +185,8 @@ func diffHosts(a, b map[string]*gpu.Host) string {
 			slices.SortFunc(h.Claims, func(a, b gpu.Claim) int { return strings.Compare(string(a.Kind)+a.ID, string(b.Kind)+b.ID) })
 		}
 	}
-	return cmp.Diff(a, b, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(gpu.PartitionAdapter{}, "ID"), cmpopts.IgnoreFields(gpu.DeviceAssignment{}, "ID"),
+	return cmp.Diff(a, b, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(gpu.PartitionAdapter{}, "ID"),
+		cmpopts.IgnoreFields(gpu.DeviceAssignment{}, "ID"),
 		cmpopts.IgnoreFields(gpu.Partition{}, "ID", "VFLUID"), cmpopts.SortSlices(func(a, b gpu.Partition) bool { return a.VMID < b.VMID }),
 		// Another host of a config is named in the claims of all.
 		cmpopts.IgnoreFields(gpu.PartitionConfig{}, "GPUs"), cmpopts.IgnoreFields(gpu.Boot{}, "At"))
@@ -201,7 +204,10 @@ func someChange(rng *rand.Rand, hosts map[string]*gpu.Host, has []*resource, ste
 	}
 	if step == 0 || step > 2 && rng.IntN(2) == 0 {
 		r := find("gpu_partition_config vdi")
-		c := &gpu.PartitionConfig{ID: "vdi", Kind: gpu.KindGPUP, Name: "vdi", Count: []int{2, 4, 8}[rng.IntN(3)], GPUs: map[string][]string{}, MaxDisruption: gpu.DisruptVMRestart}
+		c := &gpu.PartitionConfig{
+			ID: "vdi", Kind: gpu.KindGPUP, Name: "vdi", Count: []int{2, 4, 8}[rng.IntN(3)], GPUs: map[string][]string{},
+			MaxDisruption: gpu.DisruptVMRestart,
+		}
 		for name := range hosts {
 			c.GPUs[name] = randomGPUs
 		}
@@ -254,7 +260,9 @@ func (w *world) makes(r *resource, want gpu.Want, prior *gpu.PartitionConfig) (s
 			hint = []string{r.has.Assignment.Host}
 		}
 		var at fleet.FoundVM
-		if view, at, err = f.LookForVM(ctx, a.VMID, nil, "", hint); err != nil {
+		search := fleet.VMSearch{VM: a.VMID, Hint: hint}
+		view = f.Snapshot(ctx, nil, fleet.ForVM(search))
+		if at, err = search.In(view); err != nil {
 			return nil, err
 		}
 		if want.Assignment != nil {
@@ -262,9 +270,9 @@ func (w *world) makes(r *resource, want gpu.Want, prior *gpu.PartitionConfig) (s
 			is.Host, is.Among = at.Host, slices.AppendSeq(slices.Collect(maps.Keys(view.Hosts)), maps.Keys(view.Errors))
 			p.Want.Assignment = &is
 		}
-		view = f.Look(ctx, f.Peers(view, []string{at.Host}))
+		view = f.Snapshot(ctx, f.Peers(view, []string{at.Host}))
 	} else {
-		view = f.LookAround(ctx, slices.Collect(maps.Keys(stdcmp.Or(want.Config, r.has.Config).GPUs)))
+		view = f.Snapshot(ctx, slices.Collect(maps.Keys(stdcmp.Or(want.Config, r.has.Config).GPUs)), fleet.WithClusterPeers)
 	}
 	var findings []rules.Finding
 	if p.Want.Empty() {

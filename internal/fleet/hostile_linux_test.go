@@ -90,31 +90,43 @@ func detailed(doc string) error {
 func answers() map[string]answer {
 	inventory := func(doc func() string, err string) answer { return answer{call: "Inventory", doc: doc, err: err} }
 	all := map[string]answer{
-		"200 MiB of GPUs":         inventory(filled(`{"gpus":[`, `{}`, `]}`, 200*mib), "larger than"),
-		"60 MiB of GPUs":          inventory(filled(`{"gpus":[`, `{}`, `]}`, 60*mib), "larger than"),
-		"15 MiB of GPUs":          inventory(filled(`{"gpus":[`, `{}`, `]}`, 15*mib), "more than 20000 elements"),
-		"15 MiB of adapters":      inventory(vmsWith(200, `"partition_adapters":`+repeated("[", "{}", "]", 19_900)()), "more than 600000 values"),
-		"1 MiB of GPUs":           inventory(filled(`{"gpus":[`, `{}`, `]}`, mib), "more than 20000 elements"),
-		"null GPUs":               inventory(repeated(`{"gpus":[`, `null`, `]}`, 20_000), `GPU id "" is empty or used twice`),
-		"two GPUs of one id":      inventory(fixed(`{"gpus":[{"id":"a"},{"id":"A"}]}`), `GPU id "A" is empty or used twice`),
-		"two VMs of one id":       inventory(fixed(`{"vms":[{"id":"a"},{"id":"A"}]}`), `VM id "A" is empty or used twice`),
-		"a VM without an id":      inventory(fixed(`{"vms":[{"name":"a"}]}`), `VM id "" is empty or used twice`),
-		"an id that is no id":     inventory(fixed(`{"gpus":[{"id":"a\u001b[2J\nError: fake"}]}`), "others than printable ones"),
-		"a long id":               inventory(filled(`{"vms":[{"id":"`, `a`, `"}]}`, 10*mib), "longer than 1000 characters"),
-		"2000000000 partitions":   inventory(fixed(`{"gpus":[{"id":"a","partitionable":{"partition_count":2000000000}}]}`), "2000000000 partitions"),
-		"minus 5 partitions":      inventory(fixed(`{"gpus":[{"id":"a","partitionable":{"valid_partition_counts":[-5]}}]}`), "-5 partitions"),
-		"2000000000 MIG slices":   inventory(fixed(`{"gpus":[{"id":"a","mig":{"profiles":[{"starts":[2000000000]}]}}]}`), "2000000000 slices"),
-		"2000000000 vGPUs":        inventory(fixed(`{"gpus":[{"id":"a","vgpu":{"types":[{"max":2000000000}]}}]}`), "2000000000 vGPUs"),
-		"60 MiB deep":             inventory(func() string { return strings.Repeat("[", 60*mib) }, "larger than"),
-		"1 MiB deep":              inventory(func() string { return strings.Repeat("[", mib) }, "more than 32 deep"),
-		"no JSON":                 inventory(func() string { return strings.Repeat("\x1b\n", 5*mib) }, "cannot be read"),
-		"a number of 10 MiB":      inventory(func() string { return `{"gpus":[{"id":"a","vram":` + strings.Repeat("9", 10*mib) + `}]}` }, "(cut)"),
-		"a time of 10 MiB":        inventory(filled(`{"boot":{"id":"a","at":"`, `x`, `"}}`, 10*mib), "(cut)"),
-		"an error of 60 MiB":      {call: "Inventory", fail: func() error { return status.Error(codes.Internal, strings.Repeat("x\nError: fake", 5*mib)) }, err: "bad"},
-		"an error of 10 MiB":      {call: "Inventory", fail: func() error { return status.Error(codes.Internal, strings.Repeat("x\nError: fake", mib)) }, err: "(cut)"},
-		"findings of 9 MiB":       {call: "Inventory", fail: func() error { return detailed(filled(`{"findings":[`, `{}`, `]}`, 9*mib)()) }, err: "more than 20000 elements"},
-		"a message of 9 MiB":      {call: "Inventory", fail: func() error { return detailed(filled(`{"message":"`, `x\n`, `"}`, 9*mib)()) }, err: "(cut)"},
-		"60 MiB of capabilities":  {call: "Hello", own: func(h *agentpb.HelloReply) { h.Capabilities = make([]string, 30*mib) }, err: "larger than"},
+		"200 MiB of GPUs":     inventory(filled(`{"gpus":[`, `{}`, `]}`, 200*mib), "larger than"),
+		"60 MiB of GPUs":      inventory(filled(`{"gpus":[`, `{}`, `]}`, 60*mib), "larger than"),
+		"15 MiB of GPUs":      inventory(filled(`{"gpus":[`, `{}`, `]}`, 15*mib), "more than 20000 elements"),
+		"15 MiB of adapters":  inventory(vmsWith(200, `"partition_adapters":`+repeated("[", "{}", "]", 19_900)()), "more than 600000 values"),
+		"1 MiB of GPUs":       inventory(filled(`{"gpus":[`, `{}`, `]}`, mib), "more than 20000 elements"),
+		"null GPUs":           inventory(repeated(`{"gpus":[`, `null`, `]}`, 20_000), `GPU id "" is empty or used twice`),
+		"two GPUs of one id":  inventory(fixed(`{"gpus":[{"id":"a"},{"id":"A"}]}`), `GPU id "A" is empty or used twice`),
+		"two VMs of one id":   inventory(fixed(`{"vms":[{"id":"a"},{"id":"A"}]}`), `VM id "A" is empty or used twice`),
+		"a VM without an id":  inventory(fixed(`{"vms":[{"name":"a"}]}`), `VM id "" is empty or used twice`),
+		"an id that is no id": inventory(fixed(`{"gpus":[{"id":"a\u001b[2J\nError: fake"}]}`), "others than printable ones"),
+		"a long id":           inventory(filled(`{"vms":[{"id":"`, `a`, `"}]}`, 10*mib), "longer than 1000 characters"),
+		"2000000000 partitions": inventory(fixed(`{"gpus":[{"id":"a","partitionable":{"partition_count":2000000000}}]}`),
+			"2000000000 partitions"),
+		"minus 5 partitions":    inventory(fixed(`{"gpus":[{"id":"a","partitionable":{"valid_partition_counts":[-5]}}]}`), "-5 partitions"),
+		"2000000000 MIG slices": inventory(fixed(`{"gpus":[{"id":"a","mig":{"profiles":[{"starts":[2000000000]}]}}]}`), "2000000000 slices"),
+		"2000000000 vGPUs":      inventory(fixed(`{"gpus":[{"id":"a","vgpu":{"types":[{"max":2000000000}]}}]}`), "2000000000 vGPUs"),
+		"60 MiB deep":           inventory(func() string { return strings.Repeat("[", 60*mib) }, "larger than"),
+		"1 MiB deep":            inventory(func() string { return strings.Repeat("[", mib) }, "more than 32 deep"),
+		"no JSON":               inventory(func() string { return strings.Repeat("\x1b\n", 5*mib) }, "cannot be read"),
+		"a number of 10 MiB": inventory(func() string { return `{"gpus":[{"id":"a","vram":` + strings.Repeat("9", 10*mib) + `}]}` },
+			"(cut)"),
+		"a time of 10 MiB": inventory(filled(`{"boot":{"id":"a","at":"`, `x`, `"}}`, 10*mib), "(cut)"),
+		"an error of 60 MiB": {
+			call: "Inventory", fail: func() error { return status.Error(codes.Internal, strings.Repeat("x\nError: fake", 5*mib)) }, err: "bad",
+		},
+		"an error of 10 MiB": {
+			call: "Inventory", fail: func() error { return status.Error(codes.Internal, strings.Repeat("x\nError: fake", mib)) }, err: "(cut)",
+		},
+		"findings of 9 MiB": {
+			call: "Inventory", fail: func() error { return detailed(filled(`{"findings":[`, `{}`, `]}`, 9*mib)()) }, err: "more than 20000 elements",
+		},
+		"a message of 9 MiB": {
+			call: "Inventory", fail: func() error { return detailed(filled(`{"message":"`, `x\n`, `"}`, 9*mib)()) }, err: "(cut)",
+		},
+		"60 MiB of capabilities": {
+			call: "Hello", own: func(h *agentpb.HelloReply) { h.Capabilities = make([]string, 30*mib) }, err: "larger than",
+		},
 		"256 KiB of capabilities": {call: "Hello", own: func(h *agentpb.HelloReply) { h.Capabilities = make([]string, 120<<10) }},
 		"a version of 100 KiB":    {call: "Hello", own: func(h *agentpb.HelloReply) { h.AgentVersion = strings.Repeat("v\n", 50<<10) }},
 		"1 MiB of strange claims": inventory(filled(`{"claims":[`, `{"x":0}`, `]}`, mib), "more than 20000 elements"),
@@ -130,7 +142,10 @@ func answers() map[string]answer {
 			return `{"claims":[{"before":{"` + strings.Repeat("k", 10*mib) + `":{` + fields(9_000) + `}}}]}`
 		}},
 		"claims of no kind": {
-			call: "Inventory", doc: fixed(`{"claims":[{"kind":"x","id":"a"},{"kind":"vm_assignment","id":"b","want":{"partition_config":{"kind":"gpu_p","partition_count":2000000000}}},{"kind":"vm_assignment","id":"c"}]}`),
+			call: "Inventory",
+			doc: fixed(
+				`{"claims":[{"kind":"x","id":"a"},{"kind":"vm_assignment","id":"b","want":{"partition_config":{"kind":"gpu_p",` +
+					`"partition_count":2000000000}}},{"kind":"vm_assignment","id":"c"}]}`),
 			look: func(h *gpu.Host) string {
 				if len(h.Claims) != 1 || len(h.Unreadable) != 2 {
 					return fmt.Sprintf("%d claims and %d records that cannot be read", len(h.Claims), len(h.Unreadable))
@@ -143,19 +158,26 @@ func answers() map[string]answer {
 		"layouts in claims": {call: "Inventory", doc: func() string {
 			var out []string
 			for i := range 29 {
-				out = append(out, fmt.Sprintf(`{"kind":"pool","id":"%d","before":{%s},"given":{%s}}`, i, strings.ReplaceAll(fields(5_000), ":1", ":{}"), strings.ReplaceAll(fields(5_000), ":1", ":{}")))
+				out = append(out, fmt.Sprintf(`{"kind":"pool","id":"%d","before":{%s},"given":{%s}}`, i, strings.ReplaceAll(fields(5_000), ":1", ":{}"),
+					strings.ReplaceAll(fields(5_000), ":1", ":{}")))
 			}
 			return `{"claims":[` + strings.Join(out, ",") + `]}`
 		}},
-		"15 MiB of text": {call: "Inventory", doc: filled(`{"gpus":[{"id":"a","model":"`, `\u001b`, `"}]}`, 15*mib), look: func(h *gpu.Host) string {
-			if n := len(h.GPUs[0].Model); n > 3*2_000 {
-				return fmt.Sprintf("the model has %d bytes", n)
-			}
-			return ""
-		}},
+		"15 MiB of text": {
+			call: "Inventory", doc: filled(`{"gpus":[{"id":"a","model":"`, `\u001b`, `"}]}`, 15*mib),
+			look: func(h *gpu.Host) string {
+				if n := len(h.GPUs[0].Model); n > 3*2_000 {
+					return fmt.Sprintf("the model has %d bytes", n)
+				}
+				return ""
+			},
+		},
 	}
 	for _, call := range []string{"Prepare", "Claims", "Journal", "Utilization", "Settle", "Apply"} {
-		list := map[string]string{"Prepare": `{"findings":[`, "Claims": `[`, "Journal": `{"changes":[`, "Utilization": `{"gpus":[`, "Settle": `{"done":[`, "Apply": `{"done":[`}[call]
+		list := map[string]string{
+			"Prepare": `{"findings":[`, "Claims": `[`, "Journal": `{"changes":[`, "Utilization": `{"gpus":[`,
+			"Settle": `{"done":[`, "Apply": `{"done":[`,
+		}[call]
 		after := "]}"
 		if call == "Claims" {
 			after = "]"
@@ -302,7 +324,7 @@ func TestHostileClient(t *testing.T) {
 		}}
 	}
 	f := fleet.New(fleet.Options{Hosts: hosts, MaxParallelHosts: 32})
-	view := f.Look(t.Context(), names)
+	view := f.Snapshot(t.Context(), names)
 	var out asked
 	if h := view.Hosts["good"]; h == nil || len(h.GPUs) != 1 {
 		out.Wrong = fmt.Sprintf("the honest host: %v", view.Errors["good"])

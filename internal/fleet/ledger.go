@@ -30,8 +30,8 @@ type Ledger struct {
 	keys    map[string]bool  // of the entries
 	// reshaped are the ids of the partition configs that will change a partition count.
 	reshaped map[string]bool
-	// met are the claim tokens of the resources that the run has read.
-	met map[string]bool
+	// seen are the claim tokens of the resources that the run has read.
+	seen map[string]bool
 	// handovers lets what goes wait for what takes it over.
 	handovers *handovers
 }
@@ -44,7 +44,10 @@ type entry struct {
 }
 
 func newLedger(patience time.Duration) *Ledger {
-	return &Ledger{nonce: rand.Text()[:10], book: whatif.NewBook(), entries: map[string]entry{}, keys: map[string]bool{}, met: map[string]bool{}, reshaped: map[string]bool{}, handovers: newHandovers(patience)}
+	return &Ledger{
+		nonce: rand.Text()[:10], book: whatif.NewBook(), entries: map[string]entry{}, keys: map[string]bool{},
+		seen: map[string]bool{}, reshaped: map[string]bool{}, handovers: newHandovers(patience),
+	}
 }
 
 // Instance returns the name of the instance being planned. previous is the name
@@ -62,20 +65,20 @@ func (l *Ledger) Instance(previous string) string {
 // Begin says that a resource is read or planned, until end is called.
 func (l *Ledger) Begin() (end func()) { return l.handovers.begin() }
 
-// Met notes that the run has the resource of a claim's token, whatever becomes of it.
-func (l *Ledger) Met(token string) {
+// MarkSeen notes that the run has the resource of a claim's token, whatever becomes of it.
+func (l *Ledger) MarkSeen(token string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.met[token] = true
+	l.seen[token] = true
 }
 
 // has reports whether a resource of the run has a claim's token.
 func (l *Ledger) has(token string) bool {
 	l.mu.Lock()
-	met := l.met[token]
+	seen := l.seen[token]
 	l.mu.Unlock()
 	_, planned := l.book.Plan(token)
-	return met || planned
+	return seen || planned
 }
 
 // record replaces what an instance means to hold and returns what the check finds

@@ -63,7 +63,7 @@ func TestAnActOnAVMWhoseChangeCannotBeMade(t *testing.T) {
 	}
 	for _, act := range []change.Act{change.ActPending, change.ActStop, change.ActStart} {
 		f := w.run(nil)
-		view := f.LookAll(t.Context())
+		view := f.Snapshot(t.Context(), f.HostNames())
 		claim, _ := view.Claim(gpu.ClaimAssignment, a.VMID)
 		w.compareAct(f, view, change.ActOn(act, claim))
 	}
@@ -83,7 +83,7 @@ func (w *world) act() {
 		return
 	}
 	f := w.run(nil)
-	view := f.LookAll(w.t.Context())
+	view := f.Snapshot(w.t.Context(), f.HostNames())
 	var acts []change.Change
 	for name := range w.endpoints {
 		h := view.Hosts[name]

@@ -100,7 +100,11 @@ func TestAPoolTakesNoGPUThatAVMHas(t *testing.T) {
 	}
 	w.turn("vm-11", gpu.VMRunning)
 	before := w.hosts()
-	p := change.Change{Subject: "gpu_pool dda", Token: "token", Want: gpu.Want{Pool: &gpu.PoolConfig{ID: "hv01/dda", Name: "dda", Members: map[string][]string{"hv01": randomDDA}}}}
+	p := change.Change{
+		Subject: "gpu_pool dda", Token: "token", Want: gpu.Want{
+			Pool: &gpu.PoolConfig{ID: "hv01/dda", Name: "dda", Members: map[string][]string{"hv01": randomDDA}},
+		},
+	}
 	says := w.plan(p)
 	if len(says.errors) == 0 || !strings.Contains(says.errors[0].Found, `is assigned to VM "vm-11"`) {
 		t.Errorf("the plan says %+v", says.errors)
@@ -124,7 +128,8 @@ func TestANodeThatADeadRunPausedCountsAsUp(t *testing.T) {
 			w.turn(vm, gpu.VMRunning)
 		}
 		p := change.Change{Subject: "gpu_partition_config vdi", Token: "token", Want: gpu.Want{Config: &gpu.PartitionConfig{
-			ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: 8, Drain: true, MaxDisruption: gpu.DisruptNone, GPUs: map[string][]string{"hv01": randomGPUs, "hv02": randomGPUs},
+			ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: 8, Drain: true, MaxDisruption: gpu.DisruptNone,
+			GPUs: map[string][]string{"hv01": randomGPUs, "hv02": randomGPUs},
 		}}}
 		w.fuse.left = at
 		if w.apply(p) == nil {
@@ -166,14 +171,19 @@ func TestANodeThatADeadRunPausedCountsAsUp(t *testing.T) {
 func TestAPoolDoesNotGoUnderAVMThatTurnsToIt(t *testing.T) {
 	t.Parallel()
 	w := nodes(t, 1)
-	pool := change.Change{Subject: "gpu_pool dda", Token: "token", Want: gpu.Want{Pool: &gpu.PoolConfig{ID: "hv01/dda", Name: "dda", Members: map[string][]string{"hv01": randomDDA}}}}
+	pool := change.Change{
+		Subject: "gpu_pool dda", Token: "token", Want: gpu.Want{
+			Pool: &gpu.PoolConfig{ID: "hv01/dda", Name: "dda", Members: map[string][]string{"hv01": randomDDA}},
+		},
+	}
 	if err := w.apply(pool); err != nil {
 		t.Fatal(err)
 	}
 	goes := pool
 	goes.Prior, goes.Want = pool.Want, gpu.Want{}
 	draws := w.assigned("vm-11", gpu.PartitionWant{})
-	draws.Want.Assignment.Kind, draws.Want.Assignment.Partition, draws.Want.Assignment.Pool = gpu.AssignPool, nil, &gpu.PoolWant{ID: "hv01/dda", Name: "dda", Count: 1}
+	draws.Want.Assignment.Kind, draws.Want.Assignment.Partition, draws.Want.Assignment.Pool = gpu.AssignPool,
+		nil, &gpu.PoolWant{ID: "hv01/dda", Name: "dda", Count: 1}
 	for range 8 { // the plan shuffles them
 		says := w.plan(goes, draws)
 		if len(says.errors) != 1 || says.errors[0].Rule != "known-pool" {
@@ -198,7 +208,8 @@ func TestADrainDoesNotCountOnRoomThatIsGoneByThen(t *testing.T) {
 	w.turn("vm-11", gpu.VMRunning)
 	w.turn("vm-21", gpu.VMRunning)
 	p := change.Change{Subject: "gpu_partition_config vdi", Token: "token", Want: gpu.Want{Config: &gpu.PartitionConfig{
-		ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: 1, Drain: true, MaxDisruption: gpu.DisruptVMRestart, GPUs: map[string][]string{"hv01": randomGPUs, "hv02": randomGPUs},
+		ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: 1, Drain: true, MaxDisruption: gpu.DisruptVMRestart,
+		GPUs: map[string][]string{"hv01": randomGPUs, "hv02": randomGPUs},
 	}}}
 	says := w.plan(p)
 	if len(says.errors) > 0 || !slices.Equal(says.stops, []string{"vm-11", "vm-21"}) || len(says.moves) > 0 {
@@ -236,7 +247,8 @@ func TestADrainThatWasCutOffMovesOnceMore(t *testing.T) {
 			moved++
 		}
 		before, says := w.shown(), w.plan(p)
-		if _, on := fleet.FindVM(fleet.View{Hosts: before}, w.assigned("vm-11", gpu.PartitionWant{}).Want.Assignment.VMID); on != nil || len(says.errors) > 0 {
+		if _, on := fleet.FindVM(fleet.View{Hosts: before}, w.assigned("vm-11", gpu.PartitionWant{}).Want.Assignment.VMID); on != nil ||
+			len(says.errors) > 0 {
 			t.Fatalf("write %d: %v, %+v", at, on, says.errors)
 		}
 		w.seen.begin()
@@ -254,12 +266,18 @@ func TestADrainThatWasCutOffMovesOnceMore(t *testing.T) {
 func TestAPoolDoesNotShrinkUnderAVMThatDrawsMore(t *testing.T) {
 	t.Parallel()
 	w := nodes(t, 1)
-	pool := change.Change{Subject: "gpu_pool dda", Token: "token", Want: gpu.Want{Pool: &gpu.PoolConfig{ID: "hv01/dda", Name: "dda", Members: map[string][]string{"hv01": randomDDA[:2]}}}}
+	pool := change.Change{
+		Subject: "gpu_pool dda", Token: "token", Want: gpu.Want{
+			Pool: &gpu.PoolConfig{ID: "hv01/dda", Name: "dda", Members: map[string][]string{"hv01": randomDDA[:2]}},
+		},
+	}
 	if err := w.apply(pool); err != nil {
 		t.Fatal(err)
 	}
 	shrinks := pool
-	shrinks.Prior, shrinks.Want = pool.Want, gpu.Want{Pool: &gpu.PoolConfig{ID: "hv01/dda", Name: "dda", Members: map[string][]string{"hv01": randomDDA[:1]}}}
+	shrinks.Prior, shrinks.Want = pool.Want, gpu.Want{
+		Pool: &gpu.PoolConfig{ID: "hv01/dda", Name: "dda", Members: map[string][]string{"hv01": randomDDA[:1]}},
+	}
 	draws := w.assigned("vm-11", gpu.PartitionWant{})
 	a := draws.Want.Assignment
 	a.Kind, a.Partition, a.Pool = gpu.AssignPool, nil, &gpu.PoolWant{ID: "hv01/dda", Name: "dda", Count: 2}
@@ -277,7 +295,11 @@ func TestAShareNeedsToNameTheConfigThatMakesItsDevice(t *testing.T) {
 	w := cards(t)
 	hopper, ada := cardsOf("lin01")[randomHopper], cardsOf("lin01")[randomAda]
 	config := mpsOf
-	pool := change.Change{Subject: "gpu_pool ml", Token: "pool", Want: gpu.Want{Pool: &gpu.PoolConfig{ID: "lin01/ml", Name: "ml", Members: map[string][]string{"lin01": {hopper}}}}}
+	pool := change.Change{
+		Subject: "gpu_pool ml", Token: "pool", Want: gpu.Want{
+			Pool: &gpu.PoolConfig{ID: "lin01/ml", Name: "ml", Members: map[string][]string{"lin01": {hopper}}},
+		},
+	}
 	mps := change.Change{Subject: "gpu_partition_config mps", Token: "mps", Want: config(hopper)}
 	for _, p := range []change.Change{pool, mps} {
 		if err := w.apply(p); err != nil {
@@ -285,7 +307,11 @@ func TestAShareNeedsToNameTheConfigThatMakesItsDevice(t *testing.T) {
 		}
 	}
 	mps.Prior, mps.Want = mps.Want, config(hopper, ada)
-	share := change.Change{Subject: "gpu_share s0", Token: "share", Want: gpu.Want{Share: &gpu.Share{Name: "s0", Host: "lin01", Count: 1, ActiveThreadPercentage: 25}}}
+	share := change.Change{
+		Subject: "gpu_share s0", Token: "share", Want: gpu.Want{
+			Share: &gpu.Share{Name: "s0", Host: "lin01", Count: 1, ActiveThreadPercentage: 25},
+		},
+	}
 	pool.Prior, pool.Unchanged = pool.Want, true
 	for range 24 { // the plan shuffles them
 		if says := w.plan(mps, share, pool); len(says.errors) == 0 {
@@ -305,7 +331,11 @@ func cards(t *testing.T) *world {
 
 // mpsOf is a config of MPS on GPUs of lin01.
 func mpsOf(gpus ...string) gpu.Want {
-	return gpu.Want{Config: &gpu.PartitionConfig{ID: "mps", Kind: gpu.KindMPS, Name: "mps", GPUs: map[string][]string{"lin01": gpus}, MPS: &gpu.MPSLayout{MultiUser: true}}}
+	return gpu.Want{
+		Config: &gpu.PartitionConfig{
+			ID: "mps", Kind: gpu.KindMPS, Name: "mps", GPUs: map[string][]string{"lin01": gpus}, MPS: &gpu.MPSLayout{MultiUser: true},
+		},
+	}
 }
 
 // stands makes an object that the state then has.
@@ -326,7 +356,11 @@ func TestALayoutIsToldThatComesOnceAShareIsGone(t *testing.T) {
 	t.Parallel()
 	w, id := cards(t), cardsOf("lin01")[randomHopper]
 	layout := func(profiles map[string]int) gpu.Want {
-		return gpu.Want{Config: &gpu.PartitionConfig{ID: "mig", Kind: gpu.KindMIG, Name: "mig", GPUs: map[string][]string{"lin01": {id}}, MIG: &gpu.MIGLayout{Profiles: profiles}}}
+		return gpu.Want{
+			Config: &gpu.PartitionConfig{
+				ID: "mig", Kind: gpu.KindMIG, Name: "mig", GPUs: map[string][]string{"lin01": {id}}, MIG: &gpu.MIGLayout{Profiles: profiles},
+			},
+		}
 	}
 	config := w.stands("gpu_partition_config mig", layout(map[string]int{"2g.20gb": 1}))
 	share := w.stands("gpu_share s1", gpu.Want{Share: &gpu.Share{Name: "s1", Host: "lin01", Config: "mig", Count: 1}})
@@ -347,7 +381,9 @@ func TestAShareWaitsForTheDaemonThatTheRunStarts(t *testing.T) {
 	t.Parallel()
 	w, id := cards(t), cardsOf("lin01")[randomAda]
 	mps := w.stands("gpu_partition_config mps", mpsOf(id))
-	share := w.stands("gpu_share s0", gpu.Want{Share: &gpu.Share{Name: "s0", Host: "lin01", GPUIDs: []string{id}, Count: 1, MemoryRequest: 4 << 30, MemoryLimit: 4 << 30}})
+	share := w.stands("gpu_share s0", gpu.Want{
+		Share: &gpu.Share{Name: "s0", Host: "lin01", GPUIDs: []string{id}, Count: 1, MemoryRequest: 4 << 30, MemoryLimit: 4 << 30},
+	})
 	if err := w.sim.Reboot(t.Context(), "lin01"); err != nil {
 		t.Fatal(err)
 	}
@@ -424,7 +460,8 @@ func TestADaemonGoesOnWithoutAGPUInMIGMode(t *testing.T) {
 		t.Fatal(err)
 	}
 	takes := change.Change{Subject: "gpu_partition_config turns", Token: "turns", Want: gpu.Want{Config: &gpu.PartitionConfig{
-		ID: "turns", Kind: gpu.KindTimeSlicing, Name: "turns", GPUs: map[string][]string{"lin01": {ada2}}, TimeSlicing: &gpu.TimeSlicing{Replicas: 2},
+		ID: "turns", Kind: gpu.KindTimeSlicing, Name: "turns", GPUs: map[string][]string{"lin01": {ada2}},
+		TimeSlicing: &gpu.TimeSlicing{Replicas: 2},
 	}}}
 	ends := change.Change{Subject: mps.label, Token: mps.token, Prior: mps.has}
 	if says := w.plan(takes, ends); len(says.errors) > 0 {
@@ -457,7 +494,8 @@ func TestADestroyWaitsForTheConfigThatTakesItsGPU(t *testing.T) {
 		t.Errorf("alone the plan says %+v", says.errors)
 	}
 	takes := change.Change{Subject: "gpu_partition_config turns", Token: "turns", Want: gpu.Want{Config: &gpu.PartitionConfig{
-		ID: "turns", Kind: gpu.KindTimeSlicing, Name: "turns", GPUs: map[string][]string{"lin01": {id}}, TimeSlicing: &gpu.TimeSlicing{Replicas: 2},
+		ID: "turns", Kind: gpu.KindTimeSlicing, Name: "turns", GPUs: map[string][]string{"lin01": {id}},
+		TimeSlicing: &gpu.TimeSlicing{Replicas: 2},
 	}}}
 	if says := w.plan(ends, takes); len(says.errors) > 0 {
 		t.Fatalf("the plan says %+v", says.errors)
@@ -520,7 +558,8 @@ func TestALayoutStaysUnderAShareThatDoesNotFit(t *testing.T) {
 	ampere := cardsOf("lin01")[randomAmpere]
 	layout := func(of gpu.MIGLayout) gpu.Want {
 		return gpu.Want{Config: &gpu.PartitionConfig{
-			ID: "mig", Kind: gpu.KindMIG, Name: "mig", GPUs: map[string][]string{"lin01": {ampere}}, MaxDisruption: gpu.DisruptGPUReset, MIG: &of, QuiesceUnits: []string{"nvidia-dcgm"},
+			ID: "mig", Kind: gpu.KindMIG, Name: "mig", GPUs: map[string][]string{"lin01": {ampere}}, MaxDisruption: gpu.DisruptGPUReset,
+			MIG: &of, QuiesceUnits: []string{"nvidia-dcgm"},
 		}}
 	}
 	mig := w.stands("gpu_partition_config mig", layout(gpu.MIGLayout{Off: true}))
@@ -530,9 +569,12 @@ func TestALayoutStaysUnderAShareThatDoesNotFit(t *testing.T) {
 		t.Fatal(err)
 	}
 	stays := change.Change{Subject: share.label, Token: share.token, Prior: share.has, Want: share.has}
-	changes := change.Change{Subject: mig.label, Token: mig.token, Prior: mig.has, Want: layout(gpu.MIGLayout{Profiles: map[string]int{"1g.10gb": 7}})}
+	changes := change.Change{
+		Subject: mig.label, Token: mig.token, Prior: mig.has, Want: layout(gpu.MIGLayout{Profiles: map[string]int{"1g.10gb": 7}}),
+	}
 	for range 8 { // the plan shuffles them
-		if says := w.plan(stays, changes); len(says.errors) != 1 || says.errors[0].Rule != "share-placement" || !strings.Contains(says.errors[0].Found, ampere) {
+		if says := w.plan(stays, changes); len(says.errors) != 1 || says.errors[0].Rule != "share-placement" ||
+			!strings.Contains(says.errors[0].Found, ampere) {
 			t.Fatalf("the plan says %+v", says.errors)
 		}
 	}
@@ -544,7 +586,12 @@ func TestAConfigWaitsForAVMThatStaysOff(t *testing.T) {
 	t.Parallel()
 	w := nodes(t, 1)
 	config := func(ids ...string) gpu.Want {
-		return gpu.Want{Config: &gpu.PartitionConfig{ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: 2, GPUs: map[string][]string{"hv01": ids}, MaxDisruption: gpu.DisruptNone, Restore: true}}
+		return gpu.Want{
+			Config: &gpu.PartitionConfig{
+				ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: 2, GPUs: map[string][]string{"hv01": ids},
+				MaxDisruption: gpu.DisruptNone, Restore: true,
+			},
+		}
 	}
 	vdi := w.stands("gpu_partition_config vdi", config(randomGPUs...))
 	w.stands("gpu_pool dda", gpu.Want{Pool: &gpu.PoolConfig{ID: "hv01/dda", Name: "dda", Members: map[string][]string{"hv01": randomDDA}}})
@@ -552,7 +599,8 @@ func TestAConfigWaitsForAVMThatStaysOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	draws := w.assigned("vm-13", gpu.PartitionWant{}).Want
-	draws.Assignment.Kind, draws.Assignment.Partition, draws.Assignment.Pool = gpu.AssignPool, nil, &gpu.PoolWant{ID: "hv01/dda", Name: "dda", Count: 1}
+	draws.Assignment.Kind, draws.Assignment.Partition, draws.Assignment.Pool = gpu.AssignPool, nil,
+		&gpu.PoolWant{ID: "hv01/dda", Name: "dda", Count: 1}
 	vm := w.stands("gpu_vm_assignment for VM vm-13", draws)
 	w.turn("vm-13", gpu.VMRunning)
 	h := w.hosts()["hv01"]
@@ -594,7 +642,8 @@ func TestAConfigDoesNotGoUnderAVMThatMaySitThere(t *testing.T) {
 	t.Parallel()
 	w := nodes(t, 1)
 	vdi := w.stands("gpu_partition_config vdi", gpu.Want{Config: &gpu.PartitionConfig{
-		ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: 2, GPUs: map[string][]string{"hv01": randomGPUs[:1]}, MaxDisruption: gpu.DisruptNone, Restore: true,
+		ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: 2, GPUs: map[string][]string{"hv01": randomGPUs[:1]},
+		MaxDisruption: gpu.DisruptNone, Restore: true,
 	}})
 	w.turn("vm-12", gpu.VMRunning)
 	goes := change.Change{Subject: vdi.label, Token: vdi.token, Prior: vdi.has}
@@ -653,7 +702,9 @@ func TestWhatAConfigKeepsDoesNotHangOnTheOrder(t *testing.T) {
 func pinning(t *testing.T, count int) (w *world, on func(vm, id string) *resource) {
 	t.Helper()
 	w = nodes(t, 1)
-	w.stands("gpu_partition_config vdi", gpu.Want{Config: &gpu.PartitionConfig{ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: count, GPUs: map[string][]string{"hv01": randomGPUs}}})
+	w.stands("gpu_partition_config vdi", gpu.Want{
+		Config: &gpu.PartitionConfig{ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: count, GPUs: map[string][]string{"hv01": randomGPUs}},
+	})
 	return w, func(vm, id string) *resource {
 		r := w.stands("gpu_vm_assignment for VM "+vm, w.assigned(vm, gpu.PartitionWant{PinnedGPU: id}).Want)
 		w.turn(vm, gpu.VMRunning)
@@ -669,7 +720,9 @@ func TestAVMThatChangesItsGPUTakesASeatThere(t *testing.T) {
 	on("vm-14", randomGPUs[1])
 	vm := on("vm-12", randomGPUs[0])
 	w.turn("vm-11", gpu.VMRunning)
-	moves := change.Change{Subject: vm.label, Token: vm.token, Prior: vm.has, Want: w.assigned("vm-12", gpu.PartitionWant{PinnedGPU: randomGPUs[1]}).Want}
+	moves := change.Change{
+		Subject: vm.label, Token: vm.token, Prior: vm.has, Want: w.assigned("vm-12", gpu.PartitionWant{PinnedGPU: randomGPUs[1]}).Want,
+	}
 	comes := w.assigned("vm-11", gpu.PartitionWant{PinnedGPU: randomGPUs[1]})
 	for range 8 { // the plan shuffles them
 		if says := w.plan(moves, comes); len(says.errors) != 1 || says.errors[0].Rule != "capacity" {
@@ -690,7 +743,9 @@ func TestAVMThatIsPinnedLaterMayFindItsGPUFull(t *testing.T) {
 	w, on := pinning(t, 1)
 	vm := on("vm-12", randomGPUs[1])
 	w.turn("vm-11", gpu.VMRunning)
-	moves := change.Change{Subject: vm.label, Token: vm.token, Prior: vm.has, Want: w.assigned("vm-12", gpu.PartitionWant{PinnedGPU: randomGPUs[0]}).Want}
+	moves := change.Change{
+		Subject: vm.label, Token: vm.token, Prior: vm.has, Want: w.assigned("vm-12", gpu.PartitionWant{PinnedGPU: randomGPUs[0]}).Want,
+	}
 	comes := w.assigned("vm-11", gpu.PartitionWant{})
 	for range 8 { // the plan shuffles them
 		if says := w.plan(moves, comes); len(says.errors) == 0 || says.errors[0].Title != "An unpinned VM may take a pinned VM's partition" {
@@ -706,7 +761,9 @@ func TestAVMThatIsRestartedMayTakeTheGPUOfOneThatIsPinned(t *testing.T) {
 	w, on := pinning(t, 2)
 	on("vm-13", randomGPUs[0])
 	loose, vm := on("vm-11", ""), on("vm-12", randomGPUs[1])
-	moves := change.Change{Subject: vm.label, Token: vm.token, Prior: vm.has, Want: w.assigned("vm-12", gpu.PartitionWant{PinnedGPU: randomGPUs[0]}).Want}
+	moves := change.Change{
+		Subject: vm.label, Token: vm.token, Prior: vm.has, Want: w.assigned("vm-12", gpu.PartitionWant{PinnedGPU: randomGPUs[0]}).Want,
+	}
 	restarts := change.Change{Subject: loose.label, Token: loose.token, Prior: loose.has, Want: w.assigned("vm-11", gpu.PartitionWant{}).Want}
 	restarts.Want.Assignment.Settings.GuestControlledCache = new(true)
 	for range 8 { // the plan shuffles them
@@ -727,7 +784,9 @@ func TestAVMFindsTheGPUThatItIsPinnedToBesideAPartitionByHand(t *testing.T) {
 	t.Parallel()
 	for _, id := range randomGPUs {
 		w := nodes(t, 1)
-		w.stands("gpu_partition_config vdi", gpu.Want{Config: &gpu.PartitionConfig{ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: 1, GPUs: map[string][]string{"hv01": randomGPUs}}})
+		w.stands("gpu_partition_config vdi", gpu.Want{
+			Config: &gpu.PartitionConfig{ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: 1, GPUs: map[string][]string{"hv01": randomGPUs}},
+		})
 		whole := *w.assigned("vm-11", gpu.PartitionWant{}).Want.Assignment
 		whole.Kind, whole.Partition, whole.Device = gpu.AssignDevice, nil, &gpu.DeviceWant{Host: "hv01", GPUIDs: randomDDA[:1]}
 		vm := w.stands("gpu_vm_assignment for VM vm-11", gpu.Want{Assignment: &whole})
@@ -753,8 +812,12 @@ func TestAVMFindsTheGPUThatItIsPinnedToBesideAPartitionByHand(t *testing.T) {
 func TestAVMWithTwoPartitionsLeavesOthersTheirs(t *testing.T) {
 	t.Parallel()
 	w := nodes(t, 1)
-	w.stands("gpu_partition_config vdi", gpu.Want{Config: &gpu.PartitionConfig{ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: 1, GPUs: map[string][]string{"hv01": randomGPUs[:1]}}})
-	w.stands("gpu_partition_config two", gpu.Want{Config: &gpu.PartitionConfig{ID: "two", Name: "two", Kind: gpu.KindGPUP, Count: 2, GPUs: map[string][]string{"hv01": randomGPUs[1:]}}})
+	w.stands("gpu_partition_config vdi", gpu.Want{
+		Config: &gpu.PartitionConfig{ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: 1, GPUs: map[string][]string{"hv01": randomGPUs[:1]}},
+	})
+	w.stands("gpu_partition_config two", gpu.Want{
+		Config: &gpu.PartitionConfig{ID: "two", Name: "two", Kind: gpu.KindGPUP, Count: 2, GPUs: map[string][]string{"hv01": randomGPUs[1:]}},
+	})
 	one := w.stands("gpu_vm_assignment for VM vm-11", w.assigned("vm-11", gpu.PartitionWant{PinnedGPU: randomGPUs[1]}).Want)
 	two := w.stands("gpu_vm_assignment for VM vm-14", w.assigned("vm-14", gpu.PartitionWant{PinnedGPU: randomGPUs[1]}).Want)
 	if _, err := w.sim.AddForeignAdapter(t.Context(), "vm-14"); err != nil {
@@ -765,7 +828,10 @@ func TestAVMWithTwoPartitionsLeavesOthersTheirs(t *testing.T) {
 	}
 	plans := []change.Change{}
 	for _, vm := range []*resource{one, two} {
-		p := change.Change{Subject: vm.label, Token: vm.token, Prior: vm.has, Want: w.assigned(strings.TrimPrefix(vm.label, "gpu_vm_assignment for VM "), gpu.PartitionWant{PinnedGPU: randomGPUs[1]}).Want}
+		p := change.Change{
+			Subject: vm.label, Token: vm.token, Prior: vm.has,
+			Want: w.assigned(strings.TrimPrefix(vm.label, "gpu_vm_assignment for VM "), gpu.PartitionWant{PinnedGPU: randomGPUs[1]}).Want,
+		}
 		p.Want.Assignment.Settings.GuestControlledCache = new(true)
 		plans = append(plans, p)
 	}
@@ -829,7 +895,8 @@ func TestAGPUGoesToMIGWhateverItsComputeModeWasBefore(t *testing.T) {
 	mps := w.stands("gpu_partition_config mps", openMPS(hopper))
 	moves := change.Change{Subject: mps.label, Token: mps.token, Prior: mps.has, Want: openMPS(ada)}
 	takes := change.Change{Subject: "gpu_partition_config mig", Token: "mig", Want: gpu.Want{Config: &gpu.PartitionConfig{
-		ID: "mig", Kind: gpu.KindMIG, Name: "mig", GPUs: map[string][]string{"lin01": {hopper}}, MIG: &gpu.MIGLayout{Profiles: map[string]int{"1g.10gb": 7}}, MaxDisruption: gpu.DisruptGPUReset,
+		ID: "mig", Kind: gpu.KindMIG, Name: "mig", GPUs: map[string][]string{"lin01": {hopper}},
+		MIG: &gpu.MIGLayout{Profiles: map[string]int{"1g.10gb": 7}}, MaxDisruption: gpu.DisruptGPUReset,
 	}}}
 	says := w.plan(moves, takes)
 	if len(says.errors) > 0 {
@@ -854,7 +921,9 @@ func openMPS(gpus ...string) gpu.Want {
 func TestAVMThatIsLeftOffNeedsNoRoom(t *testing.T) {
 	t.Parallel()
 	w := nodes(t, 1)
-	vdi := w.stands("gpu_partition_config vdi", gpu.Want{Config: &gpu.PartitionConfig{ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: 1, GPUs: map[string][]string{"hv01": randomGPUs}}})
+	vdi := w.stands("gpu_partition_config vdi", gpu.Want{
+		Config: &gpu.PartitionConfig{ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: 1, GPUs: map[string][]string{"hv01": randomGPUs}},
+	})
 	w.stands("gpu_vm_assignment for VM vm-12", w.assigned("vm-12", gpu.PartitionWant{PinnedGPU: randomGPUs[1]}).Want)
 	w.turn("vm-12", gpu.VMRunning)
 	if _, err := w.sim.AddForeignAdapter(t.Context(), "vm-13"); err != nil {
@@ -868,7 +937,9 @@ func TestAVMThatIsLeftOffNeedsNoRoom(t *testing.T) {
 	gets := w.assigned("vm-13", gpu.PartitionWant{})
 	for _, off := range []bool{true, false} {
 		gets.Want.Assignment.Power.StayOff = off
-		said := slices.ContainsFunc(w.plan(gets, restores).errors, func(x rules.Finding) bool { return x.Title == "Too few partitions for the running VMs" })
+		said := slices.ContainsFunc(w.plan(gets, restores).errors, func(x rules.Finding) bool {
+			return x.Title == "Too few partitions for the running VMs"
+		})
 		if said == off {
 			t.Errorf("left off: %t, and too few partitions: %t", off, said)
 		}
@@ -884,10 +955,13 @@ func TestAConfigLeavesAPartitionForEachVMPinnedToItsGPU(t *testing.T) {
 	vm := w.stands("gpu_vm_assignment for VM vm-12", w.assigned("vm-12", gpu.PartitionWant{}).Want)
 	w.turn(stays.has.Assignment.VM, gpu.VMRunning)
 	w.turn(vm.has.Assignment.VM, gpu.VMRunning)
-	pins := change.Change{Subject: vm.label, Token: vm.token, Prior: vm.has, Want: w.assigned("vm-12", gpu.PartitionWant{PinnedGPU: randomGPUs[1]}).Want}
+	pins := change.Change{
+		Subject: vm.label, Token: vm.token, Prior: vm.has, Want: w.assigned("vm-12", gpu.PartitionWant{PinnedGPU: randomGPUs[1]}).Want,
+	}
 	config := func(count int) change.Change {
 		return change.Change{Subject: "gpu_partition_config vdi", Token: "vdi", Want: gpu.Want{Config: &gpu.PartitionConfig{
-			ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: count, GPUs: map[string][]string{"hv01": randomGPUs}, MaxDisruption: gpu.DisruptVMRestart,
+			ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: count, GPUs: map[string][]string{"hv01": randomGPUs},
+			MaxDisruption: gpu.DisruptVMRestart,
 		}}}
 	}
 	for range 8 { // the plan shuffles them
@@ -916,7 +990,12 @@ func TestAConfigIsPlannedWithTheSeatThatAVMHasByThen(t *testing.T) {
 	t.Parallel()
 	w := nodes(t, 1)
 	config := func(id string, count int) gpu.Want {
-		return gpu.Want{Config: &gpu.PartitionConfig{ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: count, GPUs: map[string][]string{"hv01": {id}}, MaxDisruption: gpu.DisruptNone, Restore: true}}
+		return gpu.Want{
+			Config: &gpu.PartitionConfig{
+				ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: count, GPUs: map[string][]string{"hv01": {id}},
+				MaxDisruption: gpu.DisruptNone, Restore: true,
+			},
+		}
 	}
 	vdi := w.stands("gpu_partition_config vdi", config(randomGPUs[0], 2))
 	vm := w.stands("gpu_vm_assignment for VM vm-12", w.assigned("vm-12", gpu.PartitionWant{PinnedGPU: randomGPUs[0]}).Want)
@@ -951,7 +1030,8 @@ func TestAConfigDoesNotGoUnderAVMThatKeepsAPartition(t *testing.T) {
 		t.Fatal(err)
 	}
 	draws := w.assigned("vm-13", gpu.PartitionWant{}).Want
-	draws.Assignment.Kind, draws.Assignment.Partition, draws.Assignment.Pool = gpu.AssignPool, nil, &gpu.PoolWant{ID: "hv01/dda", Name: "dda", Count: 1}
+	draws.Assignment.Kind, draws.Assignment.Partition, draws.Assignment.Pool = gpu.AssignPool, nil,
+		&gpu.PoolWant{ID: "hv01/dda", Name: "dda", Count: 1}
 	vm := w.stands("gpu_vm_assignment for VM vm-13", draws)
 	w.turn("vm-13", gpu.VMRunning)
 	gives := change.Change{Subject: vdi.label, Token: vdi.token, Prior: vdi.has}
@@ -984,7 +1064,12 @@ func TestAVMThatAConfigLeavesOffNeedsNoRoom(t *testing.T) {
 	for _, off := range []bool{true, false} {
 		w := nodes(t, 1)
 		config := func(count int) gpu.Want {
-			return gpu.Want{Config: &gpu.PartitionConfig{ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: count, GPUs: map[string][]string{"hv01": randomGPUs}, MaxDisruption: gpu.DisruptVMRestart}}
+			return gpu.Want{
+				Config: &gpu.PartitionConfig{
+					ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: count, GPUs: map[string][]string{"hv01": randomGPUs},
+					MaxDisruption: gpu.DisruptVMRestart,
+				},
+			}
 		}
 		vdi := w.stands("gpu_partition_config vdi", config(4))
 		for vm, stays := range map[string]bool{"vm-11": false, "vm-12": false, "vm-13": off} {
@@ -1018,7 +1103,8 @@ func TestAVMThatGoesOnTakesNoPartitionAnew(t *testing.T) {
 	t.Parallel()
 	w := nodes(t, 1)
 	vdi := w.stands("gpu_partition_config vdi", gpu.Want{Config: &gpu.PartitionConfig{
-		ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: 2, GPUs: map[string][]string{"hv01": randomGPUs[:1]}, MaxDisruption: gpu.DisruptNone, Restore: true,
+		ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: 2, GPUs: map[string][]string{"hv01": randomGPUs[:1]},
+		MaxDisruption: gpu.DisruptNone, Restore: true,
 	}})
 	vm := w.stands("gpu_vm_assignment for VM vm-12", w.assigned("vm-12", gpu.PartitionWant{}).Want)
 	w.turn("vm-12", gpu.VMRunning) // on the emptiest GPU, which the config has not
@@ -1061,7 +1147,8 @@ func TestAVMWhoseAssignmentGoesMaySitDownElsewhere(t *testing.T) {
 	t.Parallel()
 	w := nodes(t, 1)
 	draws := w.assigned("vm-11", gpu.PartitionWant{}).Want
-	draws.Assignment.Kind, draws.Assignment.Partition, draws.Assignment.Device = gpu.AssignDevice, nil, &gpu.DeviceWant{Host: "hv01", GPUIDs: randomDDA[:1]}
+	draws.Assignment.Kind, draws.Assignment.Partition, draws.Assignment.Device = gpu.AssignDevice,
+		nil, &gpu.DeviceWant{Host: "hv01", GPUIDs: randomDDA[:1]}
 	vm := w.stands("gpu_vm_assignment for VM vm-11", draws)
 	if _, err := w.sim.AddForeignAdapter(t.Context(), "vm-11"); err != nil {
 		t.Fatal(err)
@@ -1091,7 +1178,12 @@ func TestAVMThatIsOwedAStartMayFindNoRoom(t *testing.T) {
 	t.Parallel()
 	w := nodes(t, 1)
 	config := func(count int) gpu.Want {
-		return gpu.Want{Config: &gpu.PartitionConfig{ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: count, GPUs: map[string][]string{"hv01": randomGPUs}, MaxDisruption: gpu.DisruptVMRestart}}
+		return gpu.Want{
+			Config: &gpu.PartitionConfig{
+				ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: count, GPUs: map[string][]string{"hv01": randomGPUs},
+				MaxDisruption: gpu.DisruptVMRestart,
+			},
+		}
 	}
 	vdi := w.stands("gpu_partition_config vdi", config(1))
 	var vm *resource
@@ -1115,7 +1207,9 @@ func TestAVMThatIsOwedAStartMayFindNoRoom(t *testing.T) {
 	if vm := before["hv01"].VMs[1]; vm.State != gpu.VMOff {
 		t.Errorf("vm-12 is shown as %s", vm.State)
 	}
-	lives := change.Change{Subject: vm.label, Token: vm.token, Prior: vm.has, Want: w.assigned("vm-12", gpu.PartitionWant{PinnedGPU: randomGPUs[1]}).Want}
+	lives := change.Change{
+		Subject: vm.label, Token: vm.token, Prior: vm.has, Want: w.assigned("vm-12", gpu.PartitionWant{PinnedGPU: randomGPUs[1]}).Want,
+	}
 	lives.Want.Assignment.Settings.AutomaticStopAction = new(gpu.StopShutDown)
 	if says := w.plan(lives); len(says.errors) != 1 || says.errors[0].Rule != rules.Feasible {
 		t.Errorf("the plan says %+v", says.errors)
@@ -1144,7 +1238,11 @@ func TestAShareDoesNotCountOnAGPUThatAConfigReleases(t *testing.T) {
 	w := cards(t)
 	of := cardsOf("lin01")
 	config := func(ids ...string) gpu.Want {
-		return gpu.Want{Config: &gpu.PartitionConfig{ID: "vgpu", Kind: gpu.KindVGPU, Name: "vgpu", GPUs: map[string][]string{"lin01": ids}, VGPU: &gpu.VGPULayout{Type: "L40S-12Q"}}}
+		return gpu.Want{
+			Config: &gpu.PartitionConfig{
+				ID: "vgpu", Kind: gpu.KindVGPU, Name: "vgpu", GPUs: map[string][]string{"lin01": ids}, VGPU: &gpu.VGPULayout{Type: "L40S-12Q"},
+			},
+		}
 	}
 	vgpu := w.stands("gpu_partition_config vgpu", config(of[randomAda], of[randomAda2]))
 	w.stands("gpu_share s0", gpu.Want{Share: &gpu.Share{Name: "s0", Host: "lin01", Count: 1}})
@@ -1207,7 +1305,9 @@ func TestAVMThatWaitsForItsPowerOffLetsGoOfNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := nodes(t, 1)
-			w.stands("gpu_pool dda", gpu.Want{Pool: &gpu.PoolConfig{ID: "hv01/dda", Name: "dda", Members: map[string][]string{"hv01": randomDDA[1:]}}})
+			w.stands("gpu_pool dda", gpu.Want{
+				Pool: &gpu.PoolConfig{ID: "hv01/dda", Name: "dda", Members: map[string][]string{"hv01": randomDDA[1:]}},
+			})
 			leaves, takes := w.assigned("vm-11", gpu.PartitionWant{}), w.assigned("vm-12", gpu.PartitionWant{})
 			had := *leaves.Want.Assignment
 			c.gives(&had)
@@ -1218,7 +1318,8 @@ func TestAVMThatWaitsForItsPowerOffLetsGoOfNothing(t *testing.T) {
 			w.turn("vm-11", c.holds)
 			w.turn("vm-12", c.asks)
 			for range 8 { // the plan shuffles them
-				if says := w.plan(leaves, takes); len(says.errors) != 1 || says.errors[0].Rule != change.Capacity || !strings.Contains(says.errors[0].Found, `"vm-11"`) {
+				if says := w.plan(leaves, takes); len(says.errors) != 1 || says.errors[0].Rule != change.Capacity ||
+					!strings.Contains(says.errors[0].Found, `"vm-11"`) {
 					t.Fatalf("the plan says %+v", says.errors)
 				}
 			}

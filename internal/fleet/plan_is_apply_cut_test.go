@@ -126,7 +126,8 @@ func (w *world) serve() {
 			w.fatal("host %s: %v", name, err)
 		}
 		conn, err := connect.InProcess(agent.NewServer(watched{host, w.seen, w.fuse, w.sim}, records{host, w.fuse},
-			agent.WithHostName(name), agent.WithClock(now), agent.WithBootClock(func() time.Duration { return time.Duration(up.Load()) }), agent.WithStartPatience(time.Millisecond)))
+			agent.WithHostName(name), agent.WithClock(now), agent.WithBootClock(func() time.Duration { return time.Duration(up.Load()) }),
+			agent.WithStartPatience(time.Millisecond)))
 		if err != nil {
 			w.fatal("connect: %v", err)
 		}
@@ -142,7 +143,7 @@ func (w *world) serve() {
 
 // shown are the hosts as a plan sees them.
 func (w *world) shown() map[string]*gpu.Host {
-	return w.run(nil).LookAll(w.t.Context()).Hosts
+	return lookAll(w.t, w.run(nil)).Hosts
 }
 
 // cut has a run make a change and die on its way, or fail to start what it has stopped. It
@@ -162,7 +163,9 @@ func (w *world) cut(r *resource, p change.Change) bool {
 		w.note("%s: %s -> %s, and no VM starts", r.label, wantText(p.Prior), wantText(p.Want))
 		w.faults(simulated.Fault{Op: simulated.OpStartVM, Code: backend.Insufficient, Detail: "0x800705AA"})
 	}
-	err := w.applyLinux(w.run(nil), fleet.Request{Change: change.Change{Subject: p.Subject, Token: p.Token, Adopt: p.Token == "", Want: p.Want, Prior: p.Prior}, MaxUnavailable: 2})
+	err := w.applyLinux(w.run(nil), fleet.Request{
+		Change: change.Change{Subject: p.Subject, Token: p.Token, Adopt: p.Token == "", Want: p.Want, Prior: p.Prior}, MaxUnavailable: 2,
+	})
 	if w.faults(); kills {
 		w.serve()
 	}

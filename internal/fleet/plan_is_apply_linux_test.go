@@ -99,7 +99,9 @@ func linuxHosts(w *world) gpu.Snapshot {
 			}
 			if n == randomHopper && w.backed {
 				g.VGPU = &gpu.VGPU{Functions: 16, Types: []gpu.VGPUType{
-					{Name: "H100-40C", FrameBuffer: 40 << 30, Max: 2}, {Name: "H100-1-10C", FrameBuffer: 10 << 30, Max: 7, MIGProfile: "1g.10gb"}, {Name: "H100-3-40C", FrameBuffer: 40 << 30, Max: 2, MIGProfile: "3g.40gb"},
+					{Name: "H100-40C", FrameBuffer: 40 << 30, Max: 2},
+					{Name: "H100-1-10C", FrameBuffer: 10 << 30, Max: 7, MIGProfile: "1g.10gb"},
+					{Name: "H100-3-40C", FrameBuffer: 40 << 30, Max: 2, MIGProfile: "3g.40gb"},
 				}}
 			}
 			if m.MIG == nil {
@@ -228,7 +230,8 @@ func (w *world) chooseLinux() (*resource, gpu.Want) {
 	if w.backed && w.chance(40) {
 		return w.change("gpu_partition_config backed", 20, func(gpu.Want) gpu.Want {
 			c := w.linuxConfig("backed", gpu.KindVGPU, randomHopper)
-			c.VGPU = pick(w, &gpu.VGPULayout{Type: "H100-1-10C"}, &gpu.VGPULayout{Type: "H100-40C"}, &gpu.VGPULayout{Types: map[string]int{"H100-3-40C": 1, "H100-1-10C": 2}}, &gpu.VGPULayout{})
+			c.VGPU = pick(w, &gpu.VGPULayout{Type: "H100-1-10C"}, &gpu.VGPULayout{Type: "H100-40C"},
+				&gpu.VGPULayout{Types: map[string]int{"H100-3-40C": 1, "H100-1-10C": 2}}, &gpu.VGPULayout{})
 			return gpu.Want{Config: c}
 		})
 	}
@@ -246,7 +249,8 @@ func (w *world) chooseLinux() (*resource, gpu.Want) {
 	case n < 12:
 		return w.change("gpu_partition_config vgpu", 20, func(gpu.Want) gpu.Want {
 			c := w.linuxConfig("vgpu", gpu.KindVGPU, randomAda, randomAda2)
-			c.VGPU = pick(w, &gpu.VGPULayout{Type: "L40S-12Q"}, &gpu.VGPULayout{Type: "L40S-24Q", Count: new(1)}, &gpu.VGPULayout{Types: map[string]int{"L40S-24Q": 1, "L40S-12Q": 2}})
+			c.VGPU = pick(w, &gpu.VGPULayout{Type: "L40S-12Q"}, &gpu.VGPULayout{Type: "L40S-24Q", Count: new(1)},
+				&gpu.VGPULayout{Types: map[string]int{"L40S-24Q": 1, "L40S-12Q": 2}})
 			return gpu.Want{Config: c}
 		})
 	case n < 14:
@@ -304,7 +308,10 @@ func (w *world) someHosts() []string {
 
 func (w *world) mig() *gpu.PartitionConfig {
 	c := w.linuxConfig("mig", gpu.KindMIG, randomAmpere, randomHopper)
-	c.MIG = &gpu.MIGLayout{Profiles: pick(w, map[string]int{"3g.40gb": 2}, map[string]int{"1g.10gb": 7}, map[string]int{"3g.40gb": 1, "1g.10gb": 2}, map[string]int{"2g.20gb": 1})}
+	c.MIG = &gpu.MIGLayout{
+		Profiles: pick(w, map[string]int{"3g.40gb": 2}, map[string]int{"1g.10gb": 7}, map[string]int{"3g.40gb": 1, "1g.10gb": 2},
+			map[string]int{"2g.20gb": 1}),
+	}
 	if w.chance(20) {
 		c.MIG = &gpu.MIGLayout{Placements: []gpu.MIGPlacement{{Profile: "3g.40gb", Start: 4}, {Profile: "1g.10gb", Start: 0}}}
 	}
@@ -419,7 +426,8 @@ func layoutOf(h *gpu.Host, g *gpu.GPU) cardLayout {
 // and daemons are compared by what becomes of their clients.
 var sameLayout = []cmp.Option{
 	cmpopts.EquateEmpty(), cmpopts.IgnoreFields(cardLayout{}, "Daemons"), cmpopts.IgnoreFields(gpu.VGPUPlace{}, "UUID"),
-	cmpopts.SortSlices(func(a, b gpu.MIGPlacement) bool { return a.Start < b.Start }), cmpopts.SortSlices(func(a, b gpu.VGPUPlace) bool { return a.Function < b.Function }),
+	cmpopts.SortSlices(func(a, b gpu.MIGPlacement) bool { return a.Start < b.Start }),
+	cmpopts.SortSlices(func(a, b gpu.VGPUPlace) bool { return a.Function < b.Function }),
 }
 
 var processID = regexp.MustCompile(`process (\d+)`)
@@ -501,7 +509,9 @@ func (w *world) compareLinux(says ofLinux, before, after map[string]*gpu.Host) {
 			w.fatal("the units of %s are not as before:\n%s", name, diff)
 		}
 	}
-	for what, pair := range map[string][2][]string{"ended": {says.ends, ended}, "reset": {says.resets, slices.Collect(maps.Keys(w.seen.resets))}} {
+	for what, pair := range map[string][2][]string{
+		"ended": {says.ends, ended}, "reset": {says.resets, slices.Collect(maps.Keys(w.seen.resets))},
+	} {
 		for i := range pair {
 			pair[i] = slices.Sorted(slices.Values(pair[i]))
 			pair[i] = slices.Compact(pair[i])

@@ -128,7 +128,8 @@ func (w *world) pins(changes []change.Change) bool {
 	pinned := func(of gpu.Want) bool {
 		return of.Assignment != nil && of.Assignment.Partition != nil && of.Assignment.Partition.PinnedGPU != ""
 	}
-	return slices.ContainsFunc(changes, func(p change.Change) bool { return pinned(p.Want) }) || slices.ContainsFunc(w.resources, func(r *resource) bool { return pinned(r.has) })
+	return slices.ContainsFunc(changes, func(p change.Change) bool { return pinned(p.Want) }) ||
+		slices.ContainsFunc(w.resources, func(r *resource) bool { return pinned(r.has) })
 }
 
 // owing tells whether a VM starts before anything is changed.
@@ -200,7 +201,7 @@ func refers(w gpu.Want, to change.Change) bool {
 // before, and not again while it waits.
 func (w *world) applied(f *fleet.Fleet, p change.Change, says announced, waited bool) error {
 	if !p.Want.Empty() && !waited {
-		findings, _ := f.Record(f.Ledger.Instance(""), f.LookAll(w.t.Context()), p)
+		findings, _ := f.Record(f.Ledger.Instance(""), f.Snapshot(w.t.Context(), f.HostNames()), p)
 		for _, x := range findings {
 			if x.Level == rules.Error {
 				return &agent.Error{Code: agent.RuleViolation, Host: x.Host, Findings: []rules.Finding{x}}
@@ -227,7 +228,8 @@ func forRoom(err error) bool {
 func (w *world) elsewhere(of []changed, do func(*world, []changed)) {
 	o := &world{
 		t: w.t, seed: w.seed, linux: w.linux, hours: w.hours, history: append(slices.Clone(w.history), "  in another order:"),
-		rng: rand.New(rand.NewPCG(w.seed, uint64(len(w.history)))), endpoints: map[string]fleet.Endpoint{}, seen: &witness{}, counts: map[string]int{},
+		rng: rand.New(rand.NewPCG(w.seed, uint64(len(w.history)))), endpoints: map[string]fleet.Endpoint{},
+		seen: &witness{}, counts: map[string]int{},
 	}
 	if w.cluster != nil {
 		is := *w.cluster
@@ -313,7 +315,9 @@ type ending struct {
 }
 
 func (w *world) ending() ending {
-	e := ending{Layouts: map[string]cardLayout{}, Daemons: map[string][]string{}, Counts: map[string]int{}, Stopped: w.seen.stopped, Moved: w.seen.moved}
+	e := ending{
+		Layouts: map[string]cardLayout{}, Daemons: map[string][]string{}, Counts: map[string]int{}, Stopped: w.seen.stopped, Moved: w.seen.moved,
+	}
 	for name, h := range w.hosts() {
 		for i := range h.GPUs {
 			g := &h.GPUs[i]

@@ -14,10 +14,13 @@ import (
 // ofTheRun are the refusals that no host would make, with the reason why the plan does. Whatever else
 // is refused, the hosts have to refuse too, once nobody asks the rules any more.
 var ofTheRun = map[string]string{
-	"capacity: A GPU is both in a pool and assigned by itself":             "Hyper-V takes it into the pool, and out again only when the VM is off",
-	"capacity: The GPU belongs to a VM":                                    "as above; the VM is another state's, or nobody's",
-	"capacity: The GPU belongs to another VM":                              "VMs that are off may all name one GPU, and the first that starts has it",
-	"capacity: The GPU is in a pool":                                       "Hyper-V lets a VM name a GPU of a pool, and the pool is short of it then",
+	"capacity: A GPU is both in a pool and assigned by itself": "Hyper-V takes it into the pool, and out again only when the VM " +
+		"is off",
+	"capacity: The GPU belongs to a VM": "as above; the VM is another state's, or nobody's",
+	"capacity: The GPU belongs to another VM": "VMs that are off may all name one GPU, and the first that " +
+		"starts has it",
+	"capacity: The GPU is in a pool": "Hyper-V lets a VM name a GPU of a pool, and the pool is short " +
+		"of it then",
 	"gpu-vm-xor-share: The GPU is for VMs":                                 "a driver with vGPUs serves processes of the host too",
 	"gpu-vm-xor-share: The GPU is for containers":                          "as above",
 	"known-config: Unknown partition config":                               "a name, which no host knows",
@@ -26,13 +29,16 @@ var ofTheRun = map[string]string{
 	"known-pool: A resource that stays uses it":                            "a name",
 	"known-pool: Unknown pool":                                             "as above; shares draw from any GPU without it",
 	"known-pool: The pool is destroyed":                                    "as above",
-	"node-in-service: A cluster node is not in service":                    "Hyper-V on a paused node does what it is told, while its cluster moves VMs away",
-	"one-config-per-gpu: Two configurations for one GPU":                   "the last one wins, and the next plan of the other takes it back",
-	"pool-quota: The quota of the pool is used up":                         "it is of all hosts of the pool, of which each knows its own shares",
-	"pool-one-mode: The GPUs of a pool have different modes":               "a pool of a Linux host is ours, and what its shares have in common too",
-	"share-placement: The share may be made before the GPU's layout":       "either may come first, and the shares differ",
-	"single-partition-per-vm: The VM already has a partition":              "Hyper-V gives a VM as many adapters as it is asked for",
-	"single-partition-per-vm: The VM has several partitions":               "as above",
+	"node-in-service: A cluster node is not in service": "Hyper-V on a paused node does what it is told, while its " +
+		"cluster moves VMs away",
+	"one-config-per-gpu: Two configurations for one GPU": "the last one wins, and the next plan of the other takes it back",
+	"pool-quota: The quota of the pool is used up": "it is of all hosts of the pool, of which each knows its own " +
+		"shares",
+	"pool-one-mode: The GPUs of a pool have different modes": "a pool of a Linux host is ours, and what its shares have in " +
+		"common too",
+	"share-placement: The share may be made before the GPU's layout": "either may come first, and the shares differ",
+	"single-partition-per-vm: The VM already has a partition":        "Hyper-V gives a VM as many adapters as it is asked for",
+	"single-partition-per-vm: The VM has several partitions":         "as above",
 }
 
 // atStart are those that a host makes of a VM that starts, and of none that is off or waits for that.
@@ -142,7 +148,8 @@ func (w *world) assignByHand(a, had *gpu.Assignment) error {
 			}
 		}
 		for _, d := range vm.Devices {
-			if had != nil && (had.Pool != nil && gpu.SameID(d.Pool, had.Pool.Name) || had.Device != nil && d.Pool == "" && gpu.SameID(d.GPU, had.Device.GPUIDs[0])) {
+			if had != nil && (had.Pool != nil && gpu.SameID(d.Pool, had.Pool.Name) || had.Device != nil &&
+				d.Pool == "" && gpu.SameID(d.GPU, had.Device.GPUIDs[0])) {
 				if err := host.RemoveDevice(ctx, vm.ID, d.ID); err != nil {
 					return err
 				}
@@ -150,7 +157,8 @@ func (w *world) assignByHand(a, had *gpu.Assignment) error {
 		}
 		switch {
 		case a.Partition != nil:
-			if _, err := host.AddPartitionAdapter(ctx, vm.ID, gpu.PartitionAdapter{PinnedGPU: a.Partition.PinnedGPU, Quotas: a.Partition.Quotas}); err != nil {
+			if _, err := host.AddPartitionAdapter(ctx, vm.ID,
+				gpu.PartitionAdapter{PinnedGPU: a.Partition.PinnedGPU, Quotas: a.Partition.Quotas}); err != nil {
 				return err
 			}
 		case a.Device != nil:
@@ -237,7 +245,8 @@ func (w *world) poolByHand(c *gpu.PoolConfig) error {
 			return err
 		}
 		for _, vm := range h.VMs { // those that are off or saved have to be able to start, each alone
-			if (vm.State == gpu.VMOff || vm.State == gpu.VMSaved) && slices.ContainsFunc(vm.Devices, func(d gpu.DeviceAssignment) bool { return gpu.SameID(d.Pool, c.Name) }) {
+			if (vm.State == gpu.VMOff || vm.State == gpu.VMSaved) &&
+				slices.ContainsFunc(vm.Devices, func(d gpu.DeviceAssignment) bool { return gpu.SameID(d.Pool, c.Name) }) {
 				if err := host.StartVM(ctx, vm.ID); err != nil {
 					return err
 				}

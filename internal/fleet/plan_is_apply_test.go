@@ -32,8 +32,9 @@ import (
 )
 
 var (
-	planCases = flag.Int("plan-cases", 0, "how many changes TestWhatThePlanSaysIsWhatTheHostDoes plans and applies; 0 means 1,000, or 400 with -short")
-	planSeed  = flag.Uint64("plan-seed", 1, "the first seed of TestWhatThePlanSaysIsWhatTheHostDoes")
+	planCases = flag.Int("plan-cases", 0,
+		"how many changes TestWhatThePlanSaysIsWhatTheHostDoes plans and applies; 0 means 1,000, or 400 with -short")
+	planSeed = flag.Uint64("plan-seed", 1, "the first seed of TestWhatThePlanSaysIsWhatTheHostDoes")
 )
 
 // changesPerFleet is how many changes are made to one fleet, so that claims, assignments
@@ -655,7 +656,10 @@ func wantText(want gpu.Want) string {
 
 // run is a fleet as one run of Terraform has it.
 func (w *world) run(levels rules.Levels) *fleet.Fleet {
-	return fleet.New(fleet.Options{Owner: randomOwner, Hosts: w.endpoints, Levels: levels, KeepUnreachable: w.cluster != nil, LeaseWait: time.Minute, Patience: time.Millisecond})
+	return fleet.New(fleet.Options{
+		Owner: randomOwner, Hosts: w.endpoints, Levels: levels, KeepUnreachable: w.cluster != nil, LeaseWait: time.Minute,
+		Patience: time.Millisecond,
+	})
 }
 
 // announced is what a plan says.
@@ -680,8 +684,11 @@ type announced struct {
 // plan is what one run says that makes some changes, of one resource or of several.
 func (w *world) plan(changes ...change.Change) announced {
 	f := w.run(nil)
-	view := f.LookAll(w.t.Context())
-	out := announced{saw: view.Hosts, starts: map[string]bool{}, counts: map[string]int{}, ofLinux: ofLinux{gpus: map[string]cardLayout{}}, approved: map[string]*change.Approved{}, unable: map[string]rules.Finding{}}
+	view := f.Snapshot(w.t.Context(), f.HostNames())
+	out := announced{
+		saw: view.Hosts, starts: map[string]bool{}, counts: map[string]int{}, ofLinux: ofLinux{gpus: map[string]cardLayout{}},
+		approved: map[string]*change.Approved{}, unable: map[string]rules.Finding{},
+	}
 	// The rest of the state is planned as well, before these or after them.
 	plans := slices.Clone(changes)
 	changing := func(token string) bool {
@@ -689,7 +696,9 @@ func (w *world) plan(changes ...change.Change) announced {
 	}
 	for _, r := range w.resources {
 		if !changing(r.token) {
-			plans = append(plans, change.Change{Subject: r.label, Token: r.token, Want: r.has, Prior: r.has, Unchanged: !slices.Contains(w.drifting, r)})
+			plans = append(plans, change.Change{
+				Subject: r.label, Token: r.token, Want: r.has, Prior: r.has, Unchanged: !slices.Contains(w.drifting, r),
+			})
 		}
 	}
 	plans = shuffled(w, plans, func(a, b change.Change) bool { // Terraform plans first what another plan names
@@ -738,14 +747,6 @@ func (w *world) plan(changes ...change.Change) announced {
 			}
 		}
 	}
-	for _, one := range plans {
-		if one.Want.Assignment != nil { // with the last one it is known what no resource has
-			for _, x := range w.lastOf(f, view, one) {
-				out.unable[stdcmp.Or(x.Other, one.Subject)] = x
-			}
-			break
-		}
-	}
 	goes := func(p change.Change) int {
 		if p.Want.Empty() {
 			return 0 // before what takes its place
@@ -766,15 +767,6 @@ func (w *world) plan(changes ...change.Change) announced {
 	slices.Sort(out.moves)
 	out.moves = slices.Compact(out.moves)
 	return out
-}
-
-// lastOf is what the last plan of a run, of several operations at a time, says of what stays in the
-// way of others since no resource has it.
-func (w *world) lastOf(f *fleet.Fleet, view fleet.View, p change.Change) []rules.Finding {
-	other := f.Ledger.Begin()
-	defer f.Ledger.Begin()()
-	other()
-	return slices.DeleteFunc(f.Elsewhere(w.t.Context(), view, p), func(x rules.Finding) bool { return x.Rule == "" })
 }
 
 // declare tells the run what may be done to the VM of an assignment now, as its plan does.
@@ -825,7 +817,11 @@ func (w *world) compare(r *resource, p change.Change) {
 			levels[x.Rule] = rules.Off
 		}
 	}
-	err := w.applyLinux(w.run(levels), fleet.Request{Change: change.Change{Subject: p.Subject, Token: p.Token, Adopt: p.Token == "", Want: p.Want, Prior: p.Prior, Approved: says.approved[p.Token]}, MaxUnavailable: 2})
+	err := w.applyLinux(w.run(levels), fleet.Request{
+		Change: change.Change{
+			Subject: p.Subject, Token: p.Token, Adopt: p.Token == "", Want: p.Want, Prior: p.Prior, Approved: says.approved[p.Token],
+		}, MaxUnavailable: 2,
+	})
 	after := w.shown()
 	stopped := slices.Sorted(maps.Keys(w.seen.stopped))
 	switch {
@@ -897,7 +893,9 @@ func (w *world) compareRun(says announced, after map[string]*gpu.Host, changes .
 			}
 		}
 		says.moves = slices.DeleteFunc(slices.Clone(says.moves), func(vm string) bool { return !slices.Contains(moved, vm) })
-		says.stops = slices.DeleteFunc(slices.Clone(says.stops), func(vm string) bool { return !slices.Contains(stopped, vm) && slices.Contains(moved, vm) })
+		says.stops = slices.DeleteFunc(slices.Clone(says.stops), func(vm string) bool {
+			return !slices.Contains(stopped, vm) && slices.Contains(moved, vm)
+		})
 		slices.Sort(says.moves)
 	}
 	if len(stopped) > 0 {
@@ -957,7 +955,8 @@ func (w *world) made(r *resource, p change.Change) {
 func (s *witness) begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.stopped, s.resets, s.moved, s.settled, s.shaken = map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
+	s.stopped, s.resets, s.moved, s.settled, s.shaken = map[string]bool{}, map[string]bool{}, map[string]bool{},
+		map[string]bool{}, map[string]bool{}
 }
 
 func (w *world) untouched(before, after map[string]*gpu.Host) {
@@ -975,8 +974,11 @@ func (w *world) untouched(before, after map[string]*gpu.Host) {
 	ids := []cmp.Option{
 		cmpopts.EquateEmpty(), cmp.Comparer(func(a, b gpu.TimeSlice) bool {
 			return stdcmp.Or(a, gpu.TimeSliceDefault) == stdcmp.Or(b, gpu.TimeSliceDefault)
-		}), cmpopts.SortSlices(func(a, b gpu.Partition) bool { return a.VMID < b.VMID }), cmpopts.IgnoreFields(gpu.PartitionAdapter{}, "ID"), cmpopts.IgnoreFields(gpu.DeviceAssignment{}, "ID"), cmpopts.IgnoreFields(gpu.Partition{}, "ID", "VFLUID"), cmpopts.IgnoreFields(gpu.VGPUInstance{}, "Address", "GPUInstance"),
-		cmpopts.SortSlices(func(a, b gpu.GPUInstance) bool { return a.Start < b.Start }), cmpopts.IgnoreFields(gpu.GPUInstance{}, "ID"), cmpopts.IgnoreFields(gpu.ComputeInstance{}, "UUID"),
+		}), cmpopts.SortSlices(func(a, b gpu.Partition) bool { return a.VMID < b.VMID }), cmpopts.IgnoreFields(gpu.PartitionAdapter{}, "ID"),
+		cmpopts.IgnoreFields(gpu.DeviceAssignment{}, "ID"), cmpopts.IgnoreFields(gpu.Partition{}, "ID", "VFLUID"),
+		cmpopts.IgnoreFields(gpu.VGPUInstance{}, "Address", "GPUInstance"),
+		cmpopts.SortSlices(func(a, b gpu.GPUInstance) bool { return a.Start < b.Start }), cmpopts.IgnoreFields(gpu.GPUInstance{}, "ID"),
+		cmpopts.IgnoreFields(gpu.ComputeInstance{}, "UUID"),
 	}
 	if diff := cmp.Diff(before, after, ids...); diff != "" {
 		w.fatal("a change that is refused touched the hosts (-before +after):\n%s", diff)
@@ -1056,9 +1058,13 @@ func (w *world) gives(p change.Change, after map[string]*gpu.Host) {
 			return
 		}
 		switch {
-		case a.Partition != nil && !slices.ContainsFunc(vm.PartitionAdapters, func(x gpu.PartitionAdapter) bool { return gpu.SameID(x.PinnedGPU, a.Partition.PinnedGPU) }):
+		case a.Partition != nil && !slices.ContainsFunc(vm.PartitionAdapters, func(x gpu.PartitionAdapter) bool {
+			return gpu.SameID(x.PinnedGPU, a.Partition.PinnedGPU)
+		}):
 			w.fatal("%s has no such partition: %+v", a.VM, vm.PartitionAdapters)
-		case a.Device != nil && !slices.ContainsFunc(vm.Devices, func(d gpu.DeviceAssignment) bool { return d.Pool == "" && d.GPU == a.Device.GPUIDs[0] }):
+		case a.Device != nil && !slices.ContainsFunc(vm.Devices, func(d gpu.DeviceAssignment) bool {
+			return d.Pool == "" && d.GPU == a.Device.GPUIDs[0]
+		}):
 			w.fatal("%s has not the GPU: %+v", a.VM, vm.Devices)
 		case a.Pool != nil:
 			n := 0

@@ -32,7 +32,9 @@ func large(tb testing.TB, size sized) (*fleet.Fleet, []string) {
 		name := fmt.Sprintf("hv%04d", i)
 		c := connection(name)
 		one := c.host.GPUs[0]
-		one.Partitionable = &gpu.Partitionable{ValidCounts: []int{4, 8, 16}, Count: 16, VRAM: gpu.Capacity{Min: uint64(gpu.FromMiB(948))}, SupportsIncomingLiveMigration: new(true)}
+		one.Partitionable = &gpu.Partitionable{
+			ValidCounts: []int{4, 8, 16}, Count: 16, VRAM: gpu.Capacity{Min: uint64(gpu.FromMiB(948))}, SupportsIncomingLiveMigration: new(true),
+		}
 		one.Status = gpu.Partitioned
 		c.host.GPUs = nil
 		for n := range 1 + size.vms/size.share {
@@ -47,24 +49,33 @@ func large(tb testing.TB, size sized) (*fleet.Fleet, []string) {
 			}
 		}
 		for n := range size.vms {
-			c.host.VMs = append(c.host.VMs, gpu.VM{ID: fmt.Sprintf("vm-%d-%d", i, n), Name: fmt.Sprintf("desk-%d-%d", i, n), State: gpu.VMRunning, Generation: 2, Clustered: size.nodes > 1})
+			c.host.VMs = append(c.host.VMs, gpu.VM{
+				ID: fmt.Sprintf("vm-%d-%d", i, n), Name: fmt.Sprintf("desk-%d-%d", i, n), State: gpu.VMRunning,
+				Generation: 2, Clustered: size.nodes > 1,
+			})
 		}
 		endpoints[name] = fleet.Endpoint{Dial: func(context.Context, bool) (fleet.Conn, error) { return c, nil }}
 		names = append(names, name)
 	}
 	f := fleet.New(fleet.Options{Owner: "vdi", Hosts: endpoints})
-	f.Record(f.Ledger.Instance(""), f.LookAll(tb.Context()), change.Change{Subject: "gpu_partition_config vdi", Want: gpu.Want{Config: config}})
+	f.Record(f.Ledger.Instance(""), f.Snapshot(tb.Context(), f.HostNames()),
+		change.Change{Subject: "gpu_partition_config vdi", Want: gpu.Want{Config: config}})
 	return f, names
 }
 
 // planDesk plans an assignment as its resource does.
 func planDesk(tb testing.TB, f *fleet.Fleet, hint []string, host, n int) {
-	a := gpu.Assignment{Kind: gpu.AssignPartition, VM: fmt.Sprintf("desk-%d-%d", host, n), Partition: &gpu.PartitionWant{Config: "vdi"}, Power: gpu.Power{AllowShutdown: true}}
-	view, at, err := f.LookForVM(tb.Context(), a.VM, nil, "", hint)
+	a := gpu.Assignment{
+		Kind: gpu.AssignPartition, VM: fmt.Sprintf("desk-%d-%d", host, n), Partition: &gpu.PartitionWant{Config: "vdi"},
+		Power: gpu.Power{AllowShutdown: true},
+	}
+	search := fleet.VMSearch{VM: a.VM, Hint: hint}
+	view := f.Snapshot(tb.Context(), nil, fleet.ForVM(search))
+	at, err := search.In(view)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	around := f.Look(tb.Context(), f.Peers(view, []string{at.Host}))
+	around := f.Snapshot(tb.Context(), f.Peers(view, []string{at.Host}))
 	a.VMID, a.VMName, a.Host = at.VM.ID, at.VM.Name, at.Host
 	p := change.Change{Subject: "gpu_vm_assignment for VM " + a.VM, Want: gpu.Want{Assignment: &a}}
 	findings, does := f.Record(f.Ledger.Instance(""), around, p)
@@ -164,7 +175,9 @@ func goOn(tb testing.TB, hosts, gpus, vms int) (bytes uint64, cpu float64) {
 	for i := range hosts {
 		c := connection(fmt.Sprintf("hv%04d", i))
 		c.host.GPUs[0].Status = gpu.Partitioned
-		c.host.GPUs[0].Partitionable = &gpu.Partitionable{ValidCounts: []int{4, 8, 16}, Count: 16, VRAM: gpu.Capacity{Min: uint64(gpu.FromMiB(948))}}
+		c.host.GPUs[0].Partitionable = &gpu.Partitionable{
+			ValidCounts: []int{4, 8, 16}, Count: 16, VRAM: gpu.Capacity{Min: uint64(gpu.FromMiB(948))},
+		}
 		for n := range gpus - 1 {
 			one := c.host.GPUs[0]
 			one.ID = fmt.Sprintf("g%d", n)
@@ -173,28 +186,34 @@ func goOn(tb testing.TB, hosts, gpus, vms int) (bytes uint64, cpu float64) {
 		endpoints[c.host.Name] = fleet.Endpoint{Dial: func(context.Context, bool) (fleet.Conn, error) { return c, nil }}
 		for n := range vms {
 			id := fmt.Sprintf("vm-%d-%d", i, n)
-			w := gpu.Want{Assignment: &gpu.Assignment{Kind: gpu.AssignPartition, VM: id, VMName: id, VMID: id, Host: c.host.Name, Partition: &gpu.PartitionWant{}}}
-			c.host.VMs = append(c.host.VMs, gpu.VM{ID: id, Name: id, State: gpu.VMOff, Generation: 2, PartitionAdapters: []gpu.PartitionAdapter{{ID: "a"}}})
+			w := gpu.Want{
+				Assignment: &gpu.Assignment{
+					Kind: gpu.AssignPartition, VM: id, VMName: id, VMID: id, Host: c.host.Name, Partition: &gpu.PartitionWant{},
+				},
+			}
+			c.host.VMs = append(c.host.VMs, gpu.VM{
+				ID: id, Name: id, State: gpu.VMOff, Generation: 2, PartitionAdapters: []gpu.PartitionAdapter{{ID: "a"}},
+			})
 			c.host.Claims = append(c.host.Claims, gpu.Claim{Kind: gpu.ClaimAssignment, ID: id, Token: id, Owner: "vdi", Want: w})
 			plans = append(plans, change.Change{Subject: "gpu_vm_assignment for VM " + id, Token: id, Want: w, Prior: w, Unchanged: true})
 		}
 	}
 	rand.New(rand.NewPCG(1, 2)).Shuffle(len(plans), func(a, b int) { plans[a], plans[b] = plans[b], plans[a] })
 	f := fleet.New(fleet.Options{Owner: "vdi", Hosts: endpoints, Patience: time.Microsecond})
-	f.LookAll(tb.Context())
+	f.Snapshot(tb.Context(), f.HostNames())
 	for _, p := range plans {
-		f.Ledger.Met(p.Token)
+		f.Ledger.MarkSeen(p.Token)
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	begun := cpuSeconds()
 	for _, p := range plans {
-		at, err := fleet.FindVM(f.Seen(), p.Want.Assignment.VMID)
+		at, err := fleet.FindVM(f.Snapshot(tb.Context(), nil, fleet.Cached), p.Want.Assignment.VMID)
 		if err != nil || at.Host != p.Want.Assignment.Host {
 			tb.Fatalf("%s is on %q: %v", p.Subject, at.Host, err)
 		}
-		findings, _ := f.Record(f.Ledger.Instance(""), f.Seen(), p)
-		if more := f.Elsewhere(tb.Context(), f.Seen(), p); len(findings)+len(more) > 0 {
+		findings, _ := f.Record(f.Ledger.Instance(""), f.Snapshot(tb.Context(), nil, fleet.Cached), p)
+		if more := f.CrossRunFindings(tb.Context(), f.Snapshot(tb.Context(), nil, fleet.Cached), p); len(findings)+len(more) > 0 {
 			tb.Fatalf("%s: %+v %+v", p.Subject, findings, more)
 		}
 	}
@@ -252,20 +271,34 @@ func destroyAll(tb testing.TB, hosts int) (allocations uint64) {
 		config.GPUs[name] = []string{"g"}
 		c := connection(name)
 		g := &c.host.GPUs[0]
-		g.Status, g.Partitionable = gpu.Partitioned, &gpu.Partitionable{ValidCounts: []int{4, 8, 16}, Count: 16, VRAM: gpu.Capacity{Min: uint64(gpu.FromMiB(948))}}
-		c.host.Claims = []gpu.Claim{{Kind: gpu.ClaimConfig, ID: "vdi", Token: "config", Owner: "vdi", GPUs: []string{"g"}, Want: plans[0].Prior, Before: gpu.Layouts{"g": {Partitions: 4}}}}
+		g.Status, g.Partitionable = gpu.Partitioned, &gpu.Partitionable{
+			ValidCounts: []int{4, 8, 16}, Count: 16, VRAM: gpu.Capacity{Min: uint64(gpu.FromMiB(948))},
+		}
+		c.host.Claims = []gpu.Claim{
+			{
+				Kind: gpu.ClaimConfig, ID: "vdi", Token: "config", Owner: "vdi", GPUs: []string{"g"}, Want: plans[0].Prior,
+				Before: gpu.Layouts{"g": {Partitions: 4}},
+			},
+		}
 		for n := range 10 {
 			id := fmt.Sprintf("vm-%d-%d", i, n)
-			a := &gpu.Assignment{Kind: gpu.AssignPartition, VM: id, VMName: id, VMID: id, Host: name, Partition: &gpu.PartitionWant{}, Power: gpu.Power{AllowShutdown: true}}
-			c.host.VMs = append(c.host.VMs, gpu.VM{ID: id, Name: id, State: gpu.VMRunning, Generation: 2, PartitionAdapters: []gpu.PartitionAdapter{{ID: "a"}}})
-			c.host.Claims = append(c.host.Claims, gpu.Claim{Kind: gpu.ClaimAssignment, ID: id, Token: id, Owner: "vdi", Want: gpu.Want{Assignment: a}})
+			a := &gpu.Assignment{
+				Kind: gpu.AssignPartition, VM: id, VMName: id, VMID: id, Host: name, Partition: &gpu.PartitionWant{},
+				Power: gpu.Power{AllowShutdown: true},
+			}
+			c.host.VMs = append(c.host.VMs, gpu.VM{
+				ID: id, Name: id, State: gpu.VMRunning, Generation: 2, PartitionAdapters: []gpu.PartitionAdapter{{ID: "a"}},
+			})
+			c.host.Claims = append(c.host.Claims, gpu.Claim{
+				Kind: gpu.ClaimAssignment, ID: id, Token: id, Owner: "vdi", Want: gpu.Want{Assignment: a},
+			})
 			g.Partitionable.Partitions = append(g.Partitionable.Partitions, gpu.Partition{VMID: id})
 			plans = append(plans, change.Change{Subject: "gpu_vm_assignment for VM " + id, Token: id, Prior: gpu.Want{Assignment: a}})
 		}
 		endpoints[name] = fleet.Endpoint{Dial: func(context.Context, bool) (fleet.Conn, error) { return c, nil }}
 	}
 	f := fleet.New(fleet.Options{Owner: "vdi", Hosts: endpoints, Patience: time.Microsecond})
-	all := f.LookAll(tb.Context())
+	all := f.Snapshot(tb.Context(), f.HostNames())
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for _, p := range plans {
@@ -291,7 +324,9 @@ func TestDestroysCostInProportion(t *testing.T) {
 func drainAll(tb testing.TB, hosts int, configLast bool) (allocations uint64) {
 	tb.Helper()
 	endpoints := map[string]fleet.Endpoint{}
-	config := &gpu.PartitionConfig{ID: "vdi", Kind: gpu.KindGPUP, Name: "vdi", Count: 16, Drain: true, MaxDisruption: gpu.DisruptVMRestart, GPUs: map[string][]string{}}
+	config := &gpu.PartitionConfig{
+		ID: "vdi", Kind: gpu.KindGPUP, Name: "vdi", Count: 16, Drain: true, MaxDisruption: gpu.DisruptVMRestart, GPUs: map[string][]string{},
+	}
 	plans := []change.Change{{Subject: "gpu_partition_config vdi", Token: "config", Want: gpu.Want{Config: config}}}
 	for i := range hosts {
 		c, cluster := connection(fmt.Sprintf("hv%04d", i)), &gpu.Cluster{Name: fmt.Sprintf("clu%d", i/4)}
@@ -299,13 +334,16 @@ func drainAll(tb testing.TB, hosts int, configLast bool) (allocations uint64) {
 			cluster.Nodes = append(cluster.Nodes, gpu.Node{Name: fmt.Sprintf("hv%04d", i/4*4+n), State: gpu.NodeUp})
 		}
 		c.host.Cluster, c.host.GPUs[0].Status = cluster, gpu.Partitioned
-		c.host.GPUs[0].Partitionable = &gpu.Partitionable{ValidCounts: []int{4, 8, 16}, Count: 8, VRAM: gpu.Capacity{Min: uint64(gpu.FromMiB(948))}, SupportsIncomingLiveMigration: new(true)}
+		c.host.GPUs[0].Partitionable = &gpu.Partitionable{
+			ValidCounts: []int{4, 8, 16}, Count: 8, VRAM: gpu.Capacity{Min: uint64(gpu.FromMiB(948))}, SupportsIncomingLiveMigration: new(true),
+		}
 		config.GPUs[c.host.Name] = []string{"g"}
 		for n := range 10 {
 			id := fmt.Sprintf("vm-%d-%d", i, n)
 			c.host.VMs = append(c.host.VMs, gpu.VM{ID: id, Name: id, State: gpu.VMOff, Generation: 2})
 			plans = append(plans, change.Change{Subject: "gpu_vm_assignment for VM " + id, Token: id, Want: gpu.Want{Assignment: &gpu.Assignment{
-				Kind: gpu.AssignPartition, VM: id, VMName: id, VMID: id, Host: c.host.Name, Partition: &gpu.PartitionWant{}, Power: gpu.Power{AllowShutdown: true},
+				Kind: gpu.AssignPartition, VM: id, VMName: id, VMID: id, Host: c.host.Name, Partition: &gpu.PartitionWant{},
+				Power: gpu.Power{AllowShutdown: true},
 			}}})
 		}
 		endpoints[c.host.Name] = fleet.Endpoint{Dial: func(context.Context, bool) (fleet.Conn, error) { return c, nil }}
@@ -314,7 +352,7 @@ func drainAll(tb testing.TB, hosts int, configLast bool) (allocations uint64) {
 		plans = append(plans[1:], plans[0])
 	}
 	f := fleet.New(fleet.Options{Owner: "vdi", Hosts: endpoints})
-	all := f.LookAll(tb.Context())
+	all := f.Snapshot(tb.Context(), f.HostNames())
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for _, p := range plans {
@@ -332,7 +370,8 @@ func TestDrainsCostInProportion(t *testing.T) {
 	for _, configLast := range []bool{false, true} {
 		small, large := drainAll(t, 8, configLast), drainAll(t, 64, configLast)
 		if factor := float64(large) / float64(small); factor > 8*1.25 {
-			t.Errorf("eight times as many assignments and clusters cost %.1f times as many allocations (%d, %d), config last: %v", factor, small, large, configLast)
+			t.Errorf("eight times as many assignments and clusters cost %.1f times as many allocations (%d, %d), config last: %v",
+				factor, small, large, configLast)
 		}
 	}
 }

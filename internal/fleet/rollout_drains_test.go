@@ -85,7 +85,8 @@ func rollOut(t *testing.T, seed uint64) (w *world) {
 			if h.NodeState() != gpu.NodeUp {
 				w.fatal("node %s is %s", name, h.NodeState())
 			}
-			if steps, err := change.Plan(*h, name, change.Change{Subject: r.label, Owner: randomOwner, Token: r.token, Want: r.has, Prior: r.has}); err != nil || len(steps) > 0 {
+			if steps, err := change.Plan(*h, name,
+				change.Change{Subject: r.label, Owner: randomOwner, Token: r.token, Want: r.has, Prior: r.has}); err != nil || len(steps) > 0 {
 				w.fatal("the next plan changes %s: %v, %v", name, steps, err)
 			}
 		}

@@ -44,7 +44,7 @@ func (f *Fleet) PoolHosts(ctx context.Context, id string) []string {
 		return slices.Sorted(maps.Keys(p.Want.Pool.Members))
 	}
 	if first, _, _ := strings.Cut(id, "/"); f.Has(first) {
-		if h, err := f.Snapshot(ctx, first); err == nil {
+		if h, err := f.Snapshot(ctx, []string{first}).Host(first); err == nil {
 			if p, ok := claimedPool(h, id); ok && len(p.Scope.Hosts) > 0 {
 				return p.Scope.Hosts
 			}
@@ -133,7 +133,7 @@ func (f *Fleet) placeShare(ctx context.Context, req Request) (host string, res *
 // hostsForShare are the hosts of a pool that have room for a share, the best first; at
 // least one, or an error that says what each lacks.
 func (f *Fleet) hostsForShare(ctx context.Context, want gpu.Share, req Request) ([]string, error) {
-	v := f.Look(ctx, f.PoolHosts(ctx, want.Pool))
+	v := f.Snapshot(ctx, f.PoolHosts(ctx, want.Pool))
 	if host, ok := f.ShareTakenOver(v, want); ok {
 		return []string{host}, nil
 	}

@@ -18,11 +18,18 @@ import (
 // pooled makes a connection one to a Linux host with a GPU of 40 GiB, in MPS and in the
 // pool "a/ml" of hosts, on which shares of so many MiB are.
 func pooled(c *conn, hosts []string, shares map[string]int64) {
-	config := gpu.PartitionConfig{ID: "mps", Kind: gpu.KindMPS, GPUs: map[string][]string{c.host.Name: {"g"}}, MPS: &gpu.MPSLayout{MultiUser: true}}
+	config := gpu.PartitionConfig{
+		ID: "mps", Kind: gpu.KindMPS, GPUs: map[string][]string{c.host.Name: {"g"}}, MPS: &gpu.MPSLayout{MultiUser: true},
+	}
 	pool := gpu.PoolConfig{ID: "a/ml", Name: "ml", Scope: gpu.Scope{Hosts: hosts}, Members: map[string][]string{c.host.Name: {"g"}}}
 	c.host = gpu.Host{
 		Name: c.host.Name, Platform: gpu.Linux, MPS: &gpu.MPSHost{Program: "/usr/bin/nvidia-cuda-mps-control"},
-		GPUs: []gpu.GPU{{ID: "g", Model: "NVIDIA L40S", Vendor: "NVIDIA", VRAM: 40 * 1024 * gpu.MiB, ComputeMode: gpu.ComputeExclusiveProcess, ComputeCapability: "8.9"}},
+		GPUs: []gpu.GPU{
+			{
+				ID: "g", Model: "NVIDIA L40S", Vendor: "NVIDIA", VRAM: 40 * 1024 * gpu.MiB, ComputeMode: gpu.ComputeExclusiveProcess,
+				ComputeCapability: "8.9",
+			},
+		},
 		Claims: []gpu.Claim{
 			{Kind: gpu.ClaimConfig, ID: "mps", Token: "config", Owner: "test", Want: gpu.Want{Config: &config}, GPUs: []string{"g"}},
 			{Kind: gpu.ClaimPool, ID: "ml", Token: "pool", Owner: "test", Want: gpu.Want{Pool: &pool}, GPUs: []string{"g"}},
@@ -31,7 +38,9 @@ func pooled(c *conn, hosts []string, shares map[string]int64) {
 	for name, mib := range shares {
 		s := drawn(name, mib)
 		s.Host, s.Devices = c.host.Name, []gpu.SharedDevice{{GPU: "g"}}
-		c.host.Claims = append(c.host.Claims, gpu.Claim{Kind: gpu.ClaimShare, ID: name, Token: "of " + name, Owner: "test", Want: gpu.Want{Share: &s}, GPUs: []string{"g"}})
+		c.host.Claims = append(c.host.Claims, gpu.Claim{
+			Kind: gpu.ClaimShare, ID: name, Token: "of " + name, Owner: "test", Want: gpu.Want{Share: &s}, GPUs: []string{"g"},
+		})
 	}
 	c.left = &agent.Prepared{Steps: []change.Step{{Op: change.OpWriteShare}}}
 }
@@ -44,7 +53,9 @@ func TestShareOfAPoolGoesToAHost(t *testing.T) {
 	t.Parallel()
 	names := []string{"a", "b", "c"}
 	noRoom := func(c *conn) {
-		c.left = &agent.Prepared{Findings: []rules.Finding{{Rule: "share-placement", Level: rules.Error, Title: "The share does not fit", Host: c.host.Name}}}
+		c.left = &agent.Prepared{
+			Findings: []rules.Finding{{Rule: "share-placement", Level: rules.Error, Title: "The share does not fit", Host: c.host.Name}},
+		}
 	}
 	cases := map[string]struct {
 		// on are the shares of each host.
@@ -71,7 +82,10 @@ func TestShareOfAPoolGoesToAHost(t *testing.T) {
 		"none when a host fails": {
 			arrange: func(m map[string]*conn) {
 				m["a"].apply = func(agent.Change) (agent.Outcome, error) {
-					return agent.Outcome{}, &agent.Error{Code: agent.StepFailed, Outcome: &agent.Outcome{RolledBack: true}, Cause: &backend.Error{Code: backend.Insufficient, Detail: "no space left on device"}}
+					return agent.Outcome{}, &agent.Error{
+						Code: agent.StepFailed, Outcome: &agent.Outcome{RolledBack: true},
+						Cause: &backend.Error{Code: backend.Insufficient, Detail: "no space left on device"},
+					}
 				}
 			},
 			share: drawn("s", 8192), begun: []string{"a"}, says: "no space left on device",
@@ -129,7 +143,9 @@ func TestShareOfAPoolGoesToAHost(t *testing.T) {
 					return nil
 				}
 			}
-			host, _, err := f.ApplyShare(context.Background(), fleet.Request{Change: change.Change{Subject: "gpu_share s", Token: "new", Want: gpu.Want{Share: &test.share}}})
+			host, _, err := f.ApplyShare(context.Background(), fleet.Request{
+				Change: change.Change{Subject: "gpu_share s", Token: "new", Want: gpu.Want{Share: &test.share}},
+			})
 			if test.says == "" && (err != nil || host != test.host) || test.says != "" && (err == nil || !strings.Contains(err.Error(), test.says)) {
 				t.Errorf("it is on %q with the error %v, want %q with %q", host, err, test.host, test.says)
 			}

@@ -125,7 +125,9 @@ func (t *transaction) reserveDrains(ctx context.Context, names []string) (func()
 
 // reserve takes what is needed of the limit of each domain, in sorted order. More than
 // the limit is all of it.
-func (t *transaction) reserve(ctx context.Context, of map[string]*semaphore.Weighted, limit int, need map[string]int, until string) (func(), error) {
+func (t *transaction) reserve(ctx context.Context, of map[string]*semaphore.Weighted, limit int,
+	need map[string]int, until string,
+) (func(), error) {
 	var taken []func()
 	release := func() {
 		for _, giveBack := range taken {
@@ -246,7 +248,8 @@ func (t *transaction) one(ctx context.Context, n string) {
 		ctx, cancel = context.WithTimeout(ctx, t.req.HostTimeout)
 		defer cancel()
 	}
-	out, err := t.conn(n).Apply(ctx, t.fleet.hosts[n].fence, t.changes[n], t.prepared[n].Basis, func(p agent.StepProgress) { t.progress(n, p.Text) })
+	out, err := t.conn(n).Apply(ctx, t.fleet.hosts[n].fence, t.changes[n], t.prepared[n].Basis,
+		func(p agent.StepProgress) { t.progress(n, p.Text) })
 	if err == nil {
 		t.took(n, EndApplied, &out)
 		return
@@ -401,7 +404,7 @@ func (t *transaction) settle(ctx context.Context, names []string) error {
 	t.sayWhereMoved(ctx)
 	for _, n := range names {
 		if _, ok := t.result.Hosts[n]; !ok {
-			if h, err := t.fleet.Snapshot(ctx, n); err == nil {
+			if h, err := t.fleet.Snapshot(ctx, []string{n}).Host(n); err == nil {
 				t.result.Hosts[n] = h
 			}
 		}
@@ -428,8 +431,8 @@ func (t *transaction) sayWhereMoved(ctx context.Context) {
 		return
 	}
 	now := View{Hosts: map[string]*gpu.Host{}} // before those are back that a node owed its resumption gets back
-	for n := range t.fleet.LookAround(ctx, slices.Compact(slices.Sorted(maps.Values(t.before)))).Hosts {
-		if h, err := t.fleet.Snapshot(ctx, n); err == nil {
+	for n := range t.fleet.Snapshot(ctx, slices.Compact(slices.Sorted(maps.Values(t.before))), WithClusterPeers).Hosts {
+		if h, err := t.fleet.Snapshot(ctx, []string{n}).Host(n); err == nil {
 			now.Hosts[n] = h
 		}
 	}

@@ -61,7 +61,7 @@ func TestUtilizationMeasuresAllHostsAtOnce(t *testing.T) {
 	}
 	hosts["recorded"] = endpoint("recorded", connect.Recorded{})
 	f := fleet.New(fleet.Options{Hosts: hosts, MaxParallelHosts: 1}) // which is about inventories
-	f.LookAll(t.Context())
+	f.Snapshot(t.Context(), f.HostNames())
 
 	const window = 3 * time.Second
 	got := f.Utilization(t.Context(), []string{"a", "b", "c", "recorded", "nowhere"}, window)

@@ -152,39 +152,48 @@ func clusterUnknown(h *gpu.Host) int {
 	return 0
 }
 
-// LookForVM looks at the hosts on which a VM may be: the named hosts, the nodes of a
-// cluster, or else first the hosts of hint with their cluster and then every host. A hint of one
-// host is where the VM was: what hosts outside of its cluster say does not count while it is there.
-func (f *Fleet) LookForVM(ctx context.Context, ref string, hosts []string, cluster string, hint []string) (View, FoundVM, error) {
+// VMSearch says which VM is looked for, and where it may be.
+type VMSearch struct {
+	// VM is its id or name.
+	VM string
+	// Cluster is the one that it is in; "" for any host.
+	Cluster string
+	// Hint are hosts on which it probably is. A hint of one host is where the VM was: what hosts outside of its cluster
+	// say does not count while it is there.
+	Hint []string
+}
+
+// In finds the VM among the hosts of a view, as FindVMNear does.
+func (s VMSearch) In(v View) (FoundVM, error) {
 	last := ""
-	if len(hint) == 1 {
-		last = hint[0]
+	if len(s.Hint) == 1 {
+		last = s.Hint[0]
 	}
-	if at, ok := f.lastSeen(ref, hosts, cluster, hint); ok {
-		v := f.LookAround(ctx, []string{at})
-		if found, err := FindVMNear(v, ref, last); err == nil && found.Host == at {
-			return v, found, nil
+	return FindVMNear(v, s.VM, last)
+}
+
+// search takes a snapshot of some hosts on which a VM may be, or else of the nodes of its cluster, or else first of the
+// hosts of the hint with their clusters and then of every host.
+func (f *Fleet) search(ctx context.Context, hosts []string, s VMSearch) View {
+	if at, ok := f.lastSeen(s.VM, hosts, s.Cluster, s.Hint); ok {
+		v := f.Snapshot(ctx, []string{at}, WithClusterPeers)
+		if found, err := s.In(v); err == nil && found.Host == at {
+			return v
 		}
 	}
-	var v View
 	switch {
 	case len(hosts) > 0:
-		v = f.Look(ctx, hosts)
-	case cluster != "":
-		all := f.LookAll(ctx)
-		members, unknown := f.ClusterHosts(all, cluster)
-		v = f.Look(ctx, slices.Concat(members, unknown))
-	default:
-		if len(hint) > 0 {
-			v = f.LookAround(ctx, hint)
-			if found, err := FindVMNear(v, ref, last); err == nil {
-				return v, found, nil
-			}
+		return f.Snapshot(ctx, hosts)
+	case s.Cluster != "":
+		members, unknown := f.ClusterHosts(f.Snapshot(ctx, f.names), s.Cluster)
+		return f.Snapshot(ctx, slices.Concat(members, unknown))
+	case len(s.Hint) > 0:
+		v := f.Snapshot(ctx, s.Hint, WithClusterPeers)
+		if _, err := s.In(v); err == nil {
+			return v
 		}
-		v = f.LookAll(ctx)
 	}
-	found, err := FindVMNear(v, ref, last)
-	return v, found, err
+	return f.Snapshot(ctx, f.names)
 }
 
 // lastSeen is the host that had a VM when this run looked, if it has looked at all hosts and

@@ -11,28 +11,38 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
-// DefaultPatience is how long a change that finds no room waits while nothing else of
-// its run is under way.
-const DefaultPatience = 3 * time.Second
+// How long one resource of a run waits for others, since Terraform tells nobody what is still to come.
+const (
+	// DefaultPatience is how long a change that finds no room waits while nothing else of its run is under way, and how
+	// long a run waits in all for what takes over the objects that end. If it is too short, an apply is refused for room
+	// that another resource of the run frees a moment later, and a VM is stopped twice where its resource has got another
+	// name. If it is too long, a run that is bound to be refused takes so much longer.
+	DefaultPatience = 3 * time.Second
+	// lullsInPatience makes the lull after which one end goes on for which no successor came: 300 ms of DefaultPatience,
+	// and less where a test has less of it. If a lull is too short, it is over before Terraform has begun with the
+	// successor, and the object is made again instead of handed over. If it is too long, each resource that ends
+	// without a successor waits that long, one after the other with -parallelism=1.
+	lullsInPatience = 10
+)
 
 // waits lets the changes of one run wait for each other. Terraform orders them by
 // references alone: what takes room may come before what gives it up.
 type waits struct {
 	patience time.Duration
 
-	mu   sync.Mutex
-	busy int           // changes under way that do not wait
-	made int           // changes that ended well
-	last time.Time     // when busy or made changed
-	bell chan struct{} // closed when they change
+	mu    sync.Mutex
+	busy  int           // changes under way that do not wait
+	made  int           // changes that ended well
+	until time.Time     // when patience ends unless busy or made change before
+	bell  chan struct{} // closed when they change
 }
 
 func newWaits(patience time.Duration) *waits {
-	return &waits{patience: patience, last: time.Now(), bell: make(chan struct{})}
+	return &waits{patience: patience, bell: make(chan struct{})}
 }
 
 func (w *waits) note(busy, made int) {
-	w.busy, w.made, w.last = w.busy+busy, w.made+made, time.Now()
+	w.busy, w.made, w.until = w.busy+busy, w.made+made, time.Now().Add(w.patience)
 	close(w.bell)
 	w.bell = make(chan struct{})
 }
@@ -71,7 +81,7 @@ func (w *waits) await(ctx context.Context, made int) bool {
 	w.note(-1, 0)
 	defer w.note(1, 0)
 	for w.made == made {
-		idle := w.patience - time.Since(w.last)
+		idle := time.Until(w.until)
 		if w.busy == 0 && idle <= 0 {
 			return false // the others begin to wait anew: the place of this one may let in what they wait for
 		}

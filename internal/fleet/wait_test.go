@@ -53,10 +53,12 @@ func TestAChangeWaitsForTheRoomThatItsRunFrees(t *testing.T) {
 		fail     int
 		atMost   time.Duration
 	}{
-		"taken first":                 {parallel: 10, begins: []string{"take 1", "take 2", "free 1", "free 2"}, atMost: 10 * time.Second},
-		"freed first":                 {parallel: 1, begins: []string{"free 1", "take 1"}, atMost: 3 * time.Second},
-		"one at a time":               {parallel: 1, begins: []string{"take 1", "free 1"}, fail: 1, atMost: patience + 2*time.Second},
-		"all places taken":            {parallel: 2, begins: []string{"take 1", "take 2", "free 1", "free 2"}, fail: 1, atMost: 2*patience + 5*time.Second},
+		"taken first":   {parallel: 10, begins: []string{"take 1", "take 2", "free 1", "free 2"}, atMost: 10 * time.Second},
+		"freed first":   {parallel: 1, begins: []string{"free 1", "take 1"}, atMost: 3 * time.Second},
+		"one at a time": {parallel: 1, begins: []string{"take 1", "free 1"}, fail: 1, atMost: patience + 2*time.Second},
+		"all places taken": {
+			parallel: 2, begins: []string{"take 1", "take 2", "free 1", "free 2"}, fail: 1, atMost: 2*patience + 5*time.Second,
+		},
 		"nothing is freed":            {parallel: 10, begins: []string{"take 1", "take 2"}, fail: 2, atMost: 2*patience + time.Second},
 		"too little is freed":         {parallel: 10, begins: []string{"take 1", "take 2", "free 1"}, fail: 1, atMost: patience + 5*time.Second},
 		"a rule that is not of room":  {rule: "gpu-exists", parallel: 10, begins: []string{"take 1", "free 1"}, fail: 1, atMost: 2 * time.Second},

@@ -185,7 +185,7 @@ func TestWindowThatClosesWhileAChangeWaitsForItsTurn(t *testing.T) {
 			c.host.Cluster = &gpu.Cluster{Name: "clu"}
 			c.left = stopping("vm on " + c.host.Name)
 		}
-		f.LookAll(t.Context())
+		f.Snapshot(t.Context(), f.HostNames())
 		goOn := make(chan struct{})
 		conns["a"].apply = func(agent.Change) (agent.Outcome, error) {
 			<-goOn
@@ -221,9 +221,13 @@ func TestPlanOutsideOfTheWindowWarns(t *testing.T) {
 	c := conns["a"]
 	c.host.OS.Build = 26100
 	c.host.VMs = []gpu.VM{{ID: "1", Name: "vm1", State: gpu.VMRunning, Generation: 2}}
-	want := gpu.Want{Assignment: &gpu.Assignment{Kind: gpu.AssignPartition, VM: "vm1", Host: "a", Partition: &gpu.PartitionWant{}, Power: gpu.Power{AllowShutdown: true}}}
+	want := gpu.Want{
+		Assignment: &gpu.Assignment{
+			Kind: gpu.AssignPartition, VM: "vm1", Host: "a", Partition: &gpu.PartitionWant{}, Power: gpu.Power{AllowShutdown: true},
+		},
+	}
 	p := change.Change{Subject: "x", Token: "t", Want: want}
-	view := f.Look(t.Context(), []string{"a"})
+	view := f.Snapshot(t.Context(), []string{"a"})
 	of := func(found []rules.Finding) []rules.Finding {
 		return slices.DeleteFunc(found, func(x rules.Finding) bool { return x.Rule != "maintenance-window" })
 	}

@@ -251,6 +251,9 @@ type DeviceAssignment struct {
 // another host.
 func (v *VM) IsCopy() bool { return v.Replica && !v.Runs() }
 
+// Started reports whether a VM that was off has been started since, and may have been paused or saved then.
+func (v *VM) Started() bool { return v.Runs() || v.State == VMPaused || v.State == VMSaved }
+
 // Runs tells whether the VM executes or is about to.
 func (v *VM) Runs() bool { return v.State == VMRunning || v.State == VMStarting }
 

@@ -83,9 +83,6 @@ type World struct {
 	// Complete is true when every host of the fleet is in Hosts, so that "no host
 	// has it" can be said.
 	Complete bool
-	// Planned is true when no resource of this state is still to be planned: what no plan of Others
-	// lets go of stays where it is.
-	Planned bool
 	// Window is when disruption is wanted; nil means always. Now is the time that it goes
 	// by.
 	Window *Window

@@ -17,7 +17,7 @@ func (r *run) waits(rule string) bool {
 // the run has not planned yet. Nil where all is decided, as for what is done once: that finds
 // the host as it is.
 func (r *run) decided() map[string]bool {
-	if !r.waits(r.rule.ID) || r.world.Planned || r.Mode.OnHost || r.Plan.Act != "" || r.Owner == "" && !whatif.EndsLayout(r.Plan) ||
+	if !r.waits(r.rule.ID) || r.Mode.OnHost || r.Plan.Act != "" || r.Owner == "" && !whatif.EndsLayout(r.Plan) ||
 		r.Plan.Token == "" {
 		return nil
 	}
@@ -34,9 +34,8 @@ func (r *run) undecided(v violation, decided map[string]bool) bool {
 }
 
 // Decided finds what is wrong with plans that came before, and hung on what resources of this
-// state do of which the last one is in the book by now. Where no other is to come it finds what is
-// wrong with the last one, too. Of a plan with which that one has been found in conflict nothing is
-// said again.
+// state do of which the last one is in the book by now. Of a plan with which that one has been found
+// in conflict nothing is said again.
 func Decided(w World, last change.Change, levels Levels, said []Finding) []Finding {
 	if w.Others == nil {
 		return nil
@@ -55,7 +54,7 @@ func Decided(w World, last change.Change, levels Levels, said []Finding) []Findi
 		case u.Rule != Feasible:
 		case !d.erred[u.Plan.Token]:
 			d.decide(u)
-		case !w.Planned:
+		default:
 			w.Others.Decide(u.Rule, u.Plan.Token)
 		}
 	}
@@ -75,8 +74,7 @@ type decision struct {
 
 func (d *decision) decide(u whatif.Undecided) {
 	p, book := u.Plan, d.world.Others
-	stillToCome := p.Token == d.last.Token || whatif.EndsLayout(p) && !d.inTheWay
-	if stillToCome && !d.world.Planned || book.Superseded(p) {
+	if p.Token == d.last.Token || whatif.EndsLayout(p) && !d.inTheWay || book.Superseded(p) {
 		return
 	}
 	if slices.ContainsFunc(d.said, func(f Finding) bool { return f.Level == Error && f.Other == whatif.Label(p) }) {
@@ -99,9 +97,7 @@ func (d *decision) decide(u whatif.Undecided) {
 		if v.Level == Warning && r.rule.ID != Feasible || r.undecided(v, keys) {
 			continue
 		}
-		if !d.world.Planned {
-			book.Decide(u.Rule, p.Token)
-		}
+		book.Decide(u.Rule, p.Token)
 		if f, ok := r.weighed(v, d.levels, stood); ok {
 			d.erred[p.Token] = d.erred[p.Token] || f.Level == Error
 			d.found = append(d.found, d.of(p, f))

@@ -103,11 +103,11 @@ func list() []mutation {
 		{in: agent, function: "Server.settleOne", from: `w.hostIsBack = back`, to: `w.hostIsBack = back && false`},
 		{in: agent, function: "entry.putBackOn", from: `change.Project(host, back)`, to: `host`},
 
-		// Who is owed a start.
-		{in: agent, function: "entry.debts"},
-		{in: agent, function: "stillOwed", from: `started(vm) || `, to: `vm == nil || `},
-		{in: agent, function: "stillOwed", from: `c.Want.Assignment.Power.StayOff`, to: `false`},
-		{in: agent, function: "Server.pay"},
+		// Whose start is pending.
+		{in: agent, function: "entry.pendingStarts"},
+		{in: agent, function: "stillPending", from: `vm.Started() || `, to: `vm == nil || `},
+		{in: agent, function: "stillPending", from: `c.Want.Assignment.Power.StayOff`, to: `false`},
+		{in: agent, function: "Server.startPending"},
 		{in: agent, function: "Server.checkCluster"},
 		{in: agent, function: "Server.left"},
 		{in: agent, function: "Server.endsIn", from: `l.Clock == clockOf(node)`, to: `true`},

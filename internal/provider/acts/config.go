@@ -52,7 +52,7 @@ func onHost(a act) action.Action {
 
 // findConfig finds the config that a host has on record for what is to be done.
 func findConfig(ctx context.Context, a *act, host, arg string, diags *diag.Diagnostics) (f found, ok bool) {
-	v := a.fleet.Look(ctx, []string{host})
+	v := a.fleet.Snapshot(ctx, []string{host})
 	h := v.Hosts[host]
 	if h == nil {
 		diags.AddAttributeError(path.Root("host"), "The host cannot be asked", fmt.Sprintf("%s of host %q\n\nFound: %v.\n"+
@@ -66,7 +66,7 @@ func findConfig(ctx context.Context, a *act, host, arg string, diags *diag.Diagn
 	if c, claimed := does.ClaimFor(h, a.fleet.Owner(), id); claimed {
 		f.change = change.ActOn(does, c)
 	}
-	f.view, f.missing = a.fleet.Look(ctx, a.fleet.Peers(v, []string{host})), func() {
+	f.view, f.missing = a.fleet.Snapshot(ctx, a.fleet.Peers(v, []string{host})), func() {
 		diags.AddAttributeError(path.Root("host"), "The host has no such partition config", fmt.Sprintf(
 			"%s of host %q\n\nFound: The host has no record of such a gpu_partition_config of owner %q, which says what may be done there.\n"+
 				"Fix: Apply the config first.", a.name, host, a.fleet.Owner()))

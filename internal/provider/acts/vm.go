@@ -53,7 +53,9 @@ func onVM(a act) action.Action {
 // findVM finds the VM that the configuration names, and what its assignment says.
 func findVM(ctx context.Context, a *act, vm, state string, diags *diag.Diagnostics) (f found, ok bool) {
 	does := map[string]change.Act{"": change.ActPending, running: change.ActStart, off: change.ActStop}[state]
-	view, at, err := a.fleet.LookForVM(ctx, vm, nil, "", nil)
+	search := fleet.VMSearch{VM: vm}
+	view := a.fleet.Snapshot(ctx, nil, fleet.ForVM(search))
+	at, err := search.In(view)
 	if err != nil {
 		diags.AddAttributeError(path.Root("vm"), "VM was not found", fmt.Sprintf(
 			"%s of VM %q\n\nFound: %v.\nFix: Name a VM that a host of the provider has, by its id if several have its name.", a.name, vm,

@@ -103,7 +103,7 @@ func (d *DataSource) look(ctx context.Context, hosts types.Set, diags *diag.Diag
 	if diags.HasError() {
 		return fleet.View{}
 	}
-	v := d.Fleet.Look(ctx, names)
+	v := d.Fleet.Snapshot(ctx, names)
 	if report.NotYet(diags, d.Fleet, DataSourceType, v) {
 		report.Unreachable(diags, d.Fleet, DataSourceType, v)
 	}
@@ -135,7 +135,7 @@ func (d *DataSource) choose(v fleet.View, named bool, wanted []string, diags *di
 	case len(others) == 0:
 	case named:
 		diags.AddAttributeError(path.Root("hosts"), "Hosts cannot be measured", text+"\nFix: Leave them out of hosts.")
-	case len(wanted) == 0 && d.Fleet.TellOnce("not measured: "+strings.Join(others, ", ")):
+	case len(wanted) == 0 && d.Fleet.Once("not measured: "+strings.Join(others, ", ")):
 		diags.AddWarning("Hosts were not measured", text+"\nFix: Name the Linux hosts in hosts.")
 	}
 	// A host that does not answer may have it.

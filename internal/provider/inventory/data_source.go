@@ -25,6 +25,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // DataSourceType is the data source's name in configurations.
@@ -43,6 +44,7 @@ type model struct {
 	IncludeJSON types.Bool           `tfsdk:"include_json"`
 	Inventory   map[string]hostModel `tfsdk:"inventory"`
 	Holders     []holderModel        `tfsdk:"holders"`
+	Orphans     []orphanModel        `tfsdk:"orphaned_claims"`
 	Silent      []string             `tfsdk:"unreachable_hosts"`
 	JSON        *string              `tfsdk:"json"`
 }
@@ -148,6 +150,17 @@ type holderModel struct {
 	Owner       *string `tfsdk:"owner"`
 }
 
+// orphanModel is a claim of a VM that no host has any more.
+type orphanModel struct {
+	Host    string  `tfsdk:"host"`
+	Cluster *string `tfsdk:"cluster"`
+	Kind    string  `tfsdk:"kind"`
+	ID      string  `tfsdk:"id"`
+	VM      *string `tfsdk:"vm"`
+	Owner   *string `tfsdk:"owner"`
+	Reason  string  `tfsdk:"reason"`
+}
+
 // Schema implements datasource.DataSource.
 func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp *datasource.SchemaResponse) {
 	resp.Schema = schema.Schema{
@@ -202,6 +215,17 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 				"partition_id": tfschema.ComputedNumber("The partition's number on the GPU, while the VM runs."),
 				"pool":         tfschema.ComputedText("The pool, for kind `pool`."),
 				"owner":        tfschema.ComputedText("The owner in the VM's claim; null when no Terraform resource claims the VM."),
+			}),
+			"orphaned_claims": tfschema.ComputedList("The claims of virtual machines that no host has any more, of any owner. "+
+				"The next change of their owner drops them. "+
+				"Null where that cannot be told: a host does not answer or cannot read this, or `hosts` leaves one out.", tfschema.Attributes{
+				"host":    tfschema.ComputedText("The host that has the claim, or the first of the nodes whose cluster keeps it."),
+				"cluster": tfschema.ComputedText("The cluster that keeps the claim; null where the host itself does."),
+				"kind":    tfschema.ComputedText("The claim's kind, as `gpu-agent claims` shows it: `vm_assignment`."),
+				"id":      tfschema.ComputedText("The claim's id, which is the virtual machine's: `gpu-agent claims forget KIND ID` drops it."),
+				"vm":      tfschema.ComputedText("The virtual machine's name when the claim was written; null when not known."),
+				"owner":   tfschema.ComputedText("The owner in the claim; null for none."),
+				"reason":  tfschema.ComputedText("Why nothing needs the claim any more."),
 			}),
 			"unreachable_hosts": tfschema.ComputedListOf(types.StringType, "Hosts that did not answer; always empty unless the provider's "+
 				"`on_unreachable` is `keep`."),
@@ -279,11 +303,14 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	if resp.Diagnostics.HasError() {
 		return
 	}
-	v := d.Fleet.Look(ctx, names)
+	v := d.Fleet.Snapshot(ctx, names)
 	if !report.NotYet(&resp.Diagnostics, d.Fleet, DataSourceType, v) || !report.Unreachable(&resp.Diagnostics, d.Fleet, DataSourceType, v) {
 		return
 	}
 	m.Inventory, m.Holders, m.Silent = map[string]hostModel{}, []holderModel{}, append([]string{}, v.Silent()...)
+	if orphans, known := d.Fleet.OrphanedClaims(ctx, v); known {
+		m.Orphans = append([]orphanModel{}, words.Each(orphans, describeOrphan)...)
+	}
 	snapshot := gpu.Snapshot{Format: gpu.SnapshotFormat}
 	for _, name := range slices.Sorted(maps.Keys(v.Hosts)) {
 		h := v.Hosts[name]
@@ -299,6 +326,18 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 		m.JSON = new(text.String())
 	}
 	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
+}
+
+func describeOrphan(o gpu.OrphanedClaim) orphanModel {
+	out := orphanModel{
+		Host: o.Host, Cluster: object.NilIfEmpty(o.Claim.Cluster), Kind: string(o.Claim.Kind), ID: o.Claim.ID,
+		Owner:  object.NilIfEmpty(o.Claim.Owner),
+		Reason: "no host has the VM any more",
+	}
+	if a := o.Claim.Want.Assignment; a != nil {
+		out.VM = object.NilIfEmpty(a.VMName)
+	}
+	return out
 }
 
 func describe(h *gpu.Host) hostModel {

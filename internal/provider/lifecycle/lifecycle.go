@@ -178,7 +178,7 @@ func (s *Shell[M]) Read(ctx context.Context, req resource.ReadRequest, resp *res
 		return
 	}
 	token := Token(ctx, req.Private)
-	s.Fleet.Ledger.Met(token)
+	s.Fleet.Ledger.MarkSeen(token)
 	stateBefore := *state
 	claim, records, ok := s.Of.Read(ctx, state, req, resp)
 	if !ok {

@@ -196,7 +196,7 @@ func (s *Shell[M]) choose(ctx context.Context, p *Planning[M], planned *change.C
 	if !p.Unchanged {
 		return s.Of.Choose(ctx, p, planned)
 	}
-	seen := s.Fleet.Seen()
+	seen := s.Fleet.Snapshot(ctx, nil, fleet.Cached)
 	if s.Of.Hold != nil {
 		s.Of.Hold(ctx, p, seen)
 	}
@@ -222,7 +222,7 @@ func (s *Shell[M]) record(ctx context.Context, p *Planning[M], v fleet.View, pla
 		report.Drift(diags, s.Fleet, v, planned, s.Of.Differs, p.Differs)
 		return true
 	}
-	report.Findings(diags, planned.Subject, slices.Concat(findings, s.Fleet.Elsewhere(ctx, v, planned)))
+	report.Findings(diags, planned.Subject, slices.Concat(findings, s.Fleet.CrossRunFindings(ctx, v, planned)))
 	report.Drift(diags, s.Fleet, v, planned, s.Of.Differs, p.Differs)
 	if !planned.Unchanged {
 		report.Disturbs(diags, s.Fleet, s.Of.DisturbsAt, planned, does)

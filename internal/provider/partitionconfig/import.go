@@ -123,7 +123,7 @@ func (r *Resource) claimed(ctx context.Context, identity identityModel, resp *re
 	if id == "" {
 		return false
 	}
-	v := r.Fleet.LookAll(ctx)
+	v := r.Fleet.Snapshot(ctx, r.Fleet.HostNames())
 	c, ok := claimOf(v, id, r.Fleet.Owner())
 	switch {
 	case ok && c.Want.Config != nil:

@@ -60,7 +60,7 @@ func of(f *fleet.Fleet) *Resource {
 		Planner: lifecycle.Planner[model]{
 			Declare: r.declare, Compute: r.compute, Wait: r.wait, Hold: r.hold, Choose: r.choose,
 			Around: func(ctx context.Context, _ *planning, prior gpu.Want) fleet.View {
-				return r.Fleet.LookAround(ctx, slices.Sorted(maps.Keys(prior.Config.GPUs)))
+				return r.Fleet.Snapshot(ctx, slices.Sorted(maps.Keys(prior.Config.GPUs)), fleet.WithClusterPeers)
 			},
 		},
 		Touches: func(c *lifecycle.Call[model]) bool { return c.Plan.GPUs.IsUnknown() },
@@ -136,12 +136,14 @@ func (r *Resource) compute(_ context.Context, p *planning) {
 }
 
 // wait leaves the checks to the apply, but for VMs whose permission is taken back meanwhile.
-func (r *Resource) wait(_ context.Context, p *planning) {
+func (r *Resource) wait(ctx context.Context, p *planning) {
 	open := change.Change{Subject: label(p.Want.Config.ID), Prior: p.Prior}
 	if p.State != nil {
 		open.Subject = label(p.Prior.Config.ID)
 	}
-	findings := r.Fleet.Ledger.Open(p.Instance, open, func() []rules.Finding { return r.Fleet.CheckOpen(r.Fleet.Seen(), open) })
+	findings := r.Fleet.Ledger.Open(p.Instance, open, func() []rules.Finding {
+		return r.Fleet.CheckOpen(r.Fleet.Snapshot(ctx, nil, fleet.Cached), open)
+	})
 	report.Findings(&p.Resp.Diagnostics, open.Subject, findings)
 }
 
@@ -163,7 +165,7 @@ func (r *Resource) choose(ctx context.Context, p *planning, planned *change.Chan
 	}
 	chooseGPUs(want, planned.Token, hosts, view.With(p.Ended))
 	if prior := p.Prior.Config; prior != nil {
-		view = view.With(r.Fleet.Look(ctx, slices.Sorted(maps.Keys(prior.GPUs))))
+		view = view.With(r.Fleet.Snapshot(ctx, slices.Sorted(maps.Keys(prior.GPUs))))
 	}
 	r.reshape(p)
 	return view.With(p.Ended), true
@@ -235,7 +237,7 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 		delete(before, name)
 	}
 	c.Plan.GPUs = object.MapOf(ctx, gpusOfHostType, before, c.Diags)
-	c.Plan.observe(ctx, want, hosts, r.Fleet.Look(ctx, slices.Concat(hosts, slices.Collect(maps.Keys(before)))), c.Diags)
+	c.Plan.observe(ctx, want, hosts, r.Fleet.Snapshot(ctx, slices.Concat(hosts, slices.Collect(maps.Keys(before)))), c.Diags)
 	return true
 }
 
@@ -270,7 +272,7 @@ func (r *Resource) look(ctx context.Context, s gpu.Scope, listed map[string]map[
 	hosts := scope.Stated(ctx, r.Fleet, s)
 	all := slices.Concat(hosts, slices.Collect(maps.Keys(listed)))
 	slices.Sort(all)
-	return hosts, r.Fleet.Look(ctx, slices.Compact(all))
+	return hosts, r.Fleet.Snapshot(ctx, slices.Compact(all))
 }
 
 // destroy takes the config from its hosts.

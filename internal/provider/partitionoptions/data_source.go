@@ -146,7 +146,7 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 			(&fleet.UnknownHostError{Host: name, Known: d.Fleet.HostNames()}).Error())
 		return
 	}
-	view := d.Fleet.Look(ctx, []string{name})
+	view := d.Fleet.Snapshot(ctx, []string{name})
 	host, ok := view.Hosts[name]
 	if !ok {
 		if report.NotYet(&resp.Diagnostics, d.Fleet, DataSourceType, view) && report.Unreachable(&resp.Diagnostics, d.Fleet, DataSourceType,

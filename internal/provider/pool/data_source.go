@@ -145,7 +145,7 @@ func (d *DataSource) look(ctx context.Context, m *poolModel, diags *diag.Diagnos
 	}
 	if host, answered := view.Hosts[at]; answered {
 		if pool, linux := poolClaim(host, m.Name.ValueString()); linux {
-			id, view = pool.ID, d.Fleet.Look(ctx, d.Fleet.PoolHosts(ctx, pool.ID))
+			id, view = pool.ID, d.Fleet.Snapshot(ctx, d.Fleet.PoolHosts(ctx, pool.ID))
 			ok = report.Unreachable(diags, d.Fleet, label(id), view)
 		}
 	}

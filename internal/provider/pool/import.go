@@ -48,7 +48,7 @@ func (r *Resource) readImported(ctx context.Context, m *model, diags *diag.Diagn
 	if r.Fleet.Has(at) {
 		names = []string{at}
 	} else {
-		members, _ := r.Fleet.ClusterHosts(r.Fleet.LookAll(ctx), at)
+		members, _ := r.Fleet.ClusterHosts(r.Fleet.Snapshot(ctx, r.Fleet.HostNames()), at)
 		names = members
 	}
 	if len(names) == 0 {
@@ -56,7 +56,7 @@ func (r *Resource) readImported(ctx context.Context, m *model, diags *diag.Diagn
 			"%s, nor a cluster of one.", at, words.Join(r.Fleet.HostNames())))
 		return
 	}
-	v := r.Fleet.LookAround(ctx, names)
+	v := r.Fleet.Snapshot(ctx, names, fleet.WithClusterPeers)
 	if !report.Unreachable(diags, r.Fleet, label(m.ID.ValueString()), v, names...) {
 		return
 	}
@@ -113,7 +113,7 @@ func (r *Resource) claimed(ctx context.Context, v fleet.View, name string, diags
 // gathered puts together a pool whose members were declared one by one: the claim on
 // a host has that host's members only, and the other hosts may be any.
 func (r *Resource) gathered(ctx context.Context, c gpu.Claim, diags *diag.Diagnostics) gpu.PoolConfig {
-	all := r.Fleet.LookAll(ctx)
+	all := r.Fleet.Snapshot(ctx, r.Fleet.HostNames())
 	report.Unreachable(diags, r.Fleet, label(c.Want.Pool.ID), all)
 	out := *c.Want.Pool
 	out.Members = map[string][]string{}

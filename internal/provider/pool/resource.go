@@ -65,7 +65,7 @@ func of(f *fleet.Fleet) *Resource {
 		Planner: lifecycle.Planner[model]{
 			Declare: r.declare, Compute: r.compute, Wait: r.wait, Hold: r.hold, Choose: r.choose,
 			Around: func(ctx context.Context, _ *planning, prior gpu.Want) fleet.View {
-				return r.Fleet.LookAround(ctx, slices.Sorted(maps.Keys(prior.Pool.Members)))
+				return r.Fleet.Snapshot(ctx, slices.Sorted(maps.Keys(prior.Pool.Members)), fleet.WithClusterPeers)
 			},
 		},
 		Touches: func(c *lifecycle.Call[model]) bool { return c.Plan.GPUs.IsUnknown() },
@@ -200,7 +200,7 @@ func (r *Resource) choose(ctx context.Context, p *planning, planned *change.Chan
 	if !gpu.SameID(prior.ID, want.ID) {
 		p.Leaves = &p.Prior
 	}
-	return view.With(r.Fleet.Look(ctx, slices.Sorted(maps.Keys(prior.Members)))), true
+	return view.With(r.Fleet.Snapshot(ctx, slices.Sorted(maps.Keys(prior.Members)))), true
 }
 
 // hosts resolves the hosts that a pool is declared for, and looks at them.
@@ -212,7 +212,7 @@ func (r *Resource) hosts(ctx context.Context, c gpu.PoolConfig, diags *diag.Diag
 	if !scope.Known(r.Fleet, names, path.Root("members"), diags) {
 		return nil, fleet.View{}, false
 	}
-	return names, r.Fleet.LookAround(ctx, names), true
+	return names, r.Fleet.Snapshot(ctx, names, fleet.WithClusterPeers), true
 }
 
 // apply makes the plan real and fills in its computed attributes. It returns false
@@ -243,7 +243,7 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 	if c.State != nil {
 		c.Plan.GPUs = c.State.GPUs
 	}
-	c.Plan.observe(ctx, declared, hosts, r.Fleet.Look(ctx, hosts), c.Diags)
+	c.Plan.observe(ctx, declared, hosts, r.Fleet.Snapshot(ctx, hosts), c.Diags)
 	return true
 }
 
@@ -302,5 +302,5 @@ func (r *Resource) look(ctx context.Context, c gpu.PoolConfig) ([]string, fleet.
 	if c.Members == nil {
 		hosts = scope.Stated(ctx, r.Fleet, c.Scope)
 	}
-	return hosts, r.Fleet.Look(ctx, hosts)
+	return hosts, r.Fleet.Snapshot(ctx, hosts)
 }

@@ -13,7 +13,7 @@ import (
 // NoHosts adds the error of what needs hosts where the provider has none. What can do without an answer
 // until the plan has failed says it once for all: it has one cause.
 func NoHosts(diags *diag.Diagnostics, f *fleet.Fleet, once bool) {
-	if f.NoHosts() && (f.TellOnce("no hosts") || !once) {
+	if f.NoHosts() && (f.Once("no hosts") || !once) {
 		diags.AddError("No hosts are configured", "The provider needs to know its hosts.\n"+
 			"Fix: Set hosts, or simulated_fleet (or GPU_SIMULATED_FLEET) to try things on a simulated fleet.")
 	}

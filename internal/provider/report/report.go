@@ -270,7 +270,7 @@ func Unfinished(diags *diag.Diagnostics, f *fleet.Fleet, v fleet.View) {
 }
 
 func unreadable(diags *diag.Diagnostics, f *fleet.Fleet, name string, h *gpu.Host) {
-	if len(h.Unreadable) > 0 && f.TellOnce("unreadable on "+name) {
+	if len(h.Unreadable) > 0 && f.Once("unreadable on "+name) {
 		diags.AddWarning("Agent records cannot be read", fmt.Sprintf(
 			"Host: %s\nFound: %s\nWhat the state knows of this host is kept; claims and changes that were cut off may be missing from this plan.\n"+
 				"Fix: %s",
@@ -279,7 +279,7 @@ func unreadable(diags *diag.Diagnostics, f *fleet.Fleet, name string, h *gpu.Hos
 }
 
 func unknown(diags *diag.Diagnostics, f *fleet.Fleet, name string, h *gpu.Host) {
-	if len(h.Unknown) > 0 && f.TellOnce("unknown on "+name) {
+	if len(h.Unknown) > 0 && f.Once("unknown on "+name) {
 		diags.AddWarning("Parts of a host cannot be read", fmt.Sprintf(
 			"Host: %s\nFound: %s\nWhat the state knows of these parts is kept. Only changes that they concern are refused.", name,
 			unknownText(h.Unknown)))
@@ -287,7 +287,7 @@ func unknown(diags *diag.Diagnostics, f *fleet.Fleet, name string, h *gpu.Host) 
 }
 
 func stale(diags *diag.Diagnostics, f *fleet.Fleet, name string, h *gpu.Host) {
-	if len(h.Stale) > 0 && f.TellOnce("stale on "+name) {
+	if len(h.Stale) > 0 && f.Once("stale on "+name) {
 		diags.AddWarning("Derived files of a host are out of date", fmt.Sprintf(
 			"Host: %s\nFound: %s\nFix: The next change of this host tries again, and so does `gpu-agent reconcile` there. "+
 				"Until then containers may be given devices that are gone.", name, words.Capital(strings.Join(h.Stale, "\n  "))))
@@ -296,7 +296,7 @@ func stale(diags *diag.Diagnostics, f *fleet.Fleet, name string, h *gpu.Host) {
 
 func unfinished(diags *diag.Diagnostics, f *fleet.Fleet, name string, h *gpu.Host) {
 	begun, held := strings.Join(h.Unfinished, ", "), h.HeldBy
-	if held == nil && begun == "" || f.Holds(h) || !f.TellOnce("unfinished on "+name) {
+	if held == nil && begun == "" || f.Holds(h) || !f.Once("unfinished on "+name) {
 		return
 	}
 	if held == nil {
@@ -320,7 +320,7 @@ func unfinished(diags *diag.Diagnostics, f *fleet.Fleet, name string, h *gpu.Hos
 
 func owed(diags *diag.Diagnostics, f *fleet.Fleet, name string, h *gpu.Host) {
 	for _, d := range h.Owed {
-		if f.TellOnce("owed on " + name + ": " + d.VM) {
+		if f.Once("owed on " + name + ": " + d.VM) {
 			diags.AddWarning("A VM is still off after a change stopped it", fmt.Sprintf(
 				"Host: %s\nFound: VM %s is off since %s: a change of %s stopped it and could not start it again.%s\n"+
 					"Fix: The next apply that changes something on this host starts it, and so does `gpu-agent reconcile` there; or start it by hand.",
@@ -379,7 +379,7 @@ func Unreachable(diags *diag.Diagnostics, f *fleet.Fleet, label string, v fleet.
 		switch {
 		case notYet != nil:
 			// Its checks wait until apply.
-			if notYet.Reason != "" && f.TellOnce("no agent on "+name) {
+			if notYet.Reason != "" && f.Once("no agent on "+name) {
 				diags.AddWarning("Host cannot be checked yet", fmt.Sprintf("Host: %s\nFound: %s. Until then nothing about it is checked.", name,
 					words.Capital(notYet.Reason)))
 			}

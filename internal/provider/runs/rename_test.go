@@ -84,7 +84,11 @@ func TestAnotherAddressTouchesNothing(t *testing.T) {
 			for _, refresh := range refreshes {
 				t.Run(fmt.Sprintf("%s/%d at a time, refresh %s", name, at, refresh), rig.WithoutWaiting(func(t *testing.T) {
 					r := rig.New(t, x.fleet())
-					config := func(key string) string { return r.Block() + strings.ReplaceAll(fmt.Sprintf(x.config, key), "%%", "%") }
+					config := func(key string) string {
+						return r.Block() + "data \"gpu_inventory\" \"all\" {}\noutput \"orphans\" { value = " +
+							"jsonencode(data.gpu_inventory.all.orphaned_claims) }\n" +
+							strings.ReplaceAll(fmt.Sprintf(x.config, key), "%%", "%")
+					}
 					c := rig.NewCLI(t, config("old"))
 					c.Apply()
 					if x.runs != nil {
@@ -99,6 +103,9 @@ func TestAnotherAddressTouchesNothing(t *testing.T) {
 					hidden := strings.Contains(plan, "moved {")
 					if hidden && at > 1 {
 						t.Errorf("what comes at the same time is not seen:\n%s", plan)
+					}
+					if strings.Contains(plan, "orphans") {
+						t.Errorf("a claim of its own run is called an orphan:\n%s", plan)
 					}
 					out, code := c.Run("apply", fmt.Sprintf("-parallelism=%d", at), "plan.out")
 					if code != 0 && !hidden {

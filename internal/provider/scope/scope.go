@@ -125,7 +125,7 @@ func UnknownCluster(f *fleet.Fleet, cluster string, diags *diag.Diagnostics) {
 // some host does not answer and may belong to it.
 func Hosts(ctx context.Context, f *fleet.Fleet, s gpu.Scope, diags *diag.Diagnostics) (names []string, v fleet.View, ok bool) {
 	if s.Cluster != "" {
-		v = f.LookAll(ctx)
+		v = f.Snapshot(ctx, f.HostNames())
 		members, unknown := f.ClusterHosts(v, s.Cluster)
 		if len(members) == 0 && len(unknown) == 0 {
 			UnknownCluster(f, s.Cluster, diags)
@@ -145,7 +145,7 @@ func Hosts(ctx context.Context, f *fleet.Fleet, s gpu.Scope, diags *diag.Diagnos
 	if known := Known(f, s.Hosts, path.Root("hosts"), diags); !within(s.Selector, s.Hosts, diags) || !known {
 		return nil, fleet.View{}, false
 	}
-	return s.Hosts, f.LookAround(ctx, s.Hosts), true
+	return s.Hosts, f.Snapshot(ctx, s.Hosts, fleet.WithClusterPeers), true
 }
 
 // Known refuses names that the provider does not know, at the attribute that has them.
@@ -165,7 +165,7 @@ func Stated(ctx context.Context, f *fleet.Fleet, s gpu.Scope) []string {
 	if s.Cluster == "" {
 		return s.Hosts
 	}
-	members, unknown := f.ClusterHosts(f.LookAll(ctx), s.Cluster)
+	members, unknown := f.ClusterHosts(f.Snapshot(ctx, f.HostNames()), s.Cluster)
 	return slices.Concat(members, unknown)
 }
 

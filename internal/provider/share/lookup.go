@@ -23,12 +23,12 @@ func (r *Resource) look(ctx context.Context, want gpu.Share, diags *diag.Diagnos
 			label(want), want.Host, words.Join(r.Fleet.HostNames())))
 		return fleet.View{}, false
 	}
-	v = r.Fleet.Look(ctx, r.Fleet.ShareHosts(ctx, want))
+	v = r.Fleet.Snapshot(ctx, r.Fleet.ShareHosts(ctx, want))
 	if want.Config == "" {
 		return v, true
 	}
 	if _, planned := r.Fleet.Ledger.Config(want.Config); !planned && !fleet.Claimed(v, gpu.ClaimConfig, want.Config) {
-		v = v.With(r.Fleet.LookAll(ctx))
+		v = v.With(r.Fleet.Snapshot(ctx, r.Fleet.HostNames()))
 	}
 	return v, true
 }

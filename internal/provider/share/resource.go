@@ -52,7 +52,7 @@ func of(f *fleet.Fleet) *Resource {
 		Planner: lifecycle.Planner[model]{
 			Declare: r.declare, Stays: r.stays, Compute: r.compute, Choose: r.choose,
 			Around: func(ctx context.Context, _ *planning, prior gpu.Want) fleet.View {
-				return r.Fleet.Look(ctx, []string{prior.Share.Host})
+				return r.Fleet.Snapshot(ctx, []string{prior.Share.Host})
 			},
 		},
 		Touches: func(c *lifecycle.Call[model]) bool { return c.Plan.Environment.IsUnknown() },
@@ -134,7 +134,7 @@ func (r *Resource) read(
 	ctx context.Context, state *model, _ resource.ReadRequest, resp *resource.ReadResponse,
 ) (*gpu.Claim, map[string]*gpu.Claim, bool) {
 	host, name := state.Host.ValueString(), state.Name.ValueString()
-	view := r.Fleet.Look(ctx, []string{host})
+	view := r.Fleet.Snapshot(ctx, []string{host})
 	if !report.Unreachable(&resp.Diagnostics, r.Fleet, label(*prior(ctx, state, &resp.Diagnostics).Share), view, host) || !view.Recorded() {
 		return nil, nil, false
 	}

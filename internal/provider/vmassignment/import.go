@@ -36,7 +36,9 @@ func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequ
 	if !ok {
 		return
 	}
-	view, at, err := r.Fleet.LookForVM(ctx, ref, hosts, cluster, nil)
+	search := fleet.VMSearch{VM: ref, Cluster: cluster}
+	view := r.Fleet.Snapshot(ctx, hosts, fleet.ForVM(search))
+	at, err := search.In(view)
 	if ambiguous, ok := errors.AsType[*fleet.AmbiguousVMError](err); ok {
 		resp.Diagnostics.AddError("Several VMs fit the import id", fmt.Sprintf(
 			"Found: %v.\nFix: Import it as host/id, with the host that has the VM, such as %s/%s.", words.Capital(err.Error()),
@@ -69,7 +71,7 @@ func (r *Resource) importedFrom(
 	case r.Fleet.Has(where) || r.Fleet.Unknown():
 		return name, []string{where}, "", true
 	}
-	if members, unknown := r.Fleet.ClusterHosts(r.Fleet.LookAll(ctx), where); len(members)+len(unknown) == 0 {
+	if members, unknown := r.Fleet.ClusterHosts(r.Fleet.Snapshot(ctx, r.Fleet.HostNames()), where); len(members)+len(unknown) == 0 {
 		diags.AddError("Unknown host or cluster", fmt.Sprintf(
 			"Found: %q is neither a host of the provider, which knows %s, nor a cluster of one.", where, words.Join(r.Fleet.HostNames())))
 		return "", nil, "", false

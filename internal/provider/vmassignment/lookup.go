@@ -33,7 +33,9 @@ func (r *Resource) find(
 			ref, hosts, cluster, hint = prior.VMID, nil, "", []string{prior.Host}
 		}
 	}
-	view, at, err := r.Fleet.LookForVM(ctx, ref, hosts, cluster, hint)
+	search := fleet.VMSearch{VM: ref, Cluster: cluster, Hint: hint}
+	view := r.Fleet.Snapshot(ctx, hosts, fleet.ForVM(search))
+	at, err := search.In(view)
 	if err != nil {
 		if cluster != "" && len(view.Hosts) == 0 && view.Complete() {
 			scope.UnknownCluster(r.Fleet, cluster, diags)
@@ -48,12 +50,12 @@ func (r *Resource) find(
 	}
 	at.Among = slices.AppendSeq(slices.Collect(maps.Keys(view.Hosts)), maps.Keys(view.Errors))
 	// Rules need the whole cluster of the VM, and to say that a config is unknown all hosts.
-	around := r.Fleet.Look(ctx, r.Fleet.Peers(view, []string{at.Host}))
+	around := r.Fleet.Snapshot(ctx, r.Fleet.Peers(view, []string{at.Host}))
 	maps.Copy(around.Hosts, view.Hosts)
 	if want.Partition != nil && want.Partition.Config != "" {
 		if _, planned := r.Fleet.Ledger.Config(want.Partition.Config); !planned {
 			if _, claimed := around.Claim(gpu.ClaimConfig, want.Partition.Config); !claimed {
-				around = r.Fleet.LookAll(ctx)
+				around = r.Fleet.Snapshot(ctx, r.Fleet.HostNames())
 			}
 		}
 	}

@@ -31,7 +31,7 @@ func (r *Resource) declare(ctx context.Context, p *planning) bool {
 	diags.Append(lifecycle.SetDeclaredPower(ctx, p.Resp.Private, &policy.Power)...)
 	if prior := p.Prior.Assignment; prior != nil {
 		policy.VMID, policy.Host = prior.VMID, prior.Host
-		r.announce(p, policy, r.Fleet.Seen())
+		r.announce(p, policy, r.Fleet.Snapshot(ctx, nil, fleet.Cached))
 	}
 	return true
 }
@@ -149,10 +149,9 @@ func (r *Resource) warnOfName(diags *diag.Diagnostics, a gpu.Assignment) {
 // around looks for the VM, and lets the partition configs of this run know what a destroy may do to it.
 func (r *Resource) around(ctx context.Context, p *planning, want gpu.Want) fleet.View {
 	prior := want.Assignment
-	r.announce(p, r.policyOf(*prior), r.Fleet.Seen())
+	r.announce(p, r.policyOf(*prior), r.Fleet.Snapshot(ctx, nil, fleet.Cached))
 	// That the VM is not found, the destroy itself says, if anything is wrong with it.
-	view, _, _ := r.Fleet.LookForVM(ctx, prior.VMID, nil, "", r.hint(*prior))
-	return view
+	return r.Fleet.Snapshot(ctx, nil, fleet.ForVM(fleet.VMSearch{VM: prior.VMID, Hint: r.hint(*prior)}))
 }
 
 // keep copies the computed attributes of the state.

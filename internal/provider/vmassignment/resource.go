@@ -79,7 +79,7 @@ func (r *Resource) updatePermission(ctx context.Context, c *lifecycle.Call[model
 		return
 	}
 	want.VMID, want.Host = prior.VMID, prior.Host
-	if at, err := fleet.FindVMNear(r.Fleet.LookAll(ctx), want.VMID, want.Host); err == nil {
+	if at, err := fleet.FindVMNear(r.Fleet.Snapshot(ctx, r.Fleet.HostNames()), want.VMID, want.Host); err == nil {
 		want.VMName = at.VM.Name
 	}
 	c.Subject, c.Want.Assignment, c.ClaimOnly = label(want.VM), &want, true
@@ -112,7 +112,7 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 	if !done {
 		return false
 	}
-	view := r.Fleet.LookAround(ctx, []string{at.Host})
+	view := r.Fleet.Snapshot(ctx, []string{at.Host}, fleet.WithClusterPeers)
 	now, err := fleet.FindVMNear(view, want.VMID, at.Host)
 	if err != nil {
 		title := "VM disappeared"
@@ -188,7 +188,9 @@ func (r *Resource) lookAgain(
 	if host := state.OwnerHost.ValueString(); host != "" {
 		hint = []string{host}
 	}
-	view, at, err := r.Fleet.LookForVM(ctx, state.VMID.ValueString(), nil, "", hint)
+	search := fleet.VMSearch{VM: state.VMID.ValueString(), Hint: hint}
+	view = r.Fleet.Snapshot(ctx, nil, fleet.ForVM(search))
+	at, err := search.In(view)
 	if err == nil {
 		return view, at, true
 	}
@@ -233,8 +235,9 @@ func (r *Resource) destroy(ctx context.Context, c *lifecycle.Call[model]) {
 
 // warnOfRemains says when a destroy that succeeded may have left the VM as it was.
 func (r *Resource) warnOfRemains(ctx context.Context, prior gpu.Assignment, diags *diag.Diagnostics) {
-	view, _, err := r.Fleet.LookForVM(ctx, prior.VMID, nil, "", r.hint(prior))
-	if err != nil && !view.Complete() {
+	search := fleet.VMSearch{VM: prior.VMID, Hint: r.hint(prior)}
+	view := r.Fleet.Snapshot(ctx, nil, fleet.ForVM(search))
+	if _, err := search.In(view); err != nil && !view.Complete() {
 		diags.AddWarning("The VM was left unchanged", fmt.Sprintf(
 			"%s\n\nFound: %v.\nThe assignment was removed from the state (on_unreachable = \"keep\"). "+
 				"If the VM is on one of these hosts, it still has its GPU: "+

@@ -13,11 +13,11 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
-// A VM that ran and that a change stops is owed a start. The debt is written before the
-// stop and dropped when the VM is seen to run; whoever takes the lease next pays it.
+// A VM that ran and that a change stops has a pending start. It is written before the
+// stop and dropped when the VM is seen to run; whoever takes the lease next starts the VM.
 
-// owe adds debts to a list. The first one for a VM counts.
-func owe(list []gpu.OwedStart, more ...gpu.OwedStart) []gpu.OwedStart {
+// withPending adds pending starts to a list. The first one for a VM counts.
+func withPending(list []gpu.OwedStart, more ...gpu.OwedStart) []gpu.OwedStart {
 	out := slices.Clone(list)
 	for _, d := range more {
 		if !slices.ContainsFunc(out, func(o gpu.OwedStart) bool { return gpu.SameID(o.VM, d.VM) }) {
@@ -27,16 +27,16 @@ func owe(list []gpu.OwedStart, more ...gpu.OwedStart) []gpu.OwedStart {
 	return out
 }
 
-// debts are the starts that a change under way owes: of the VMs that ran when it began and
+// pendingStarts are those of a change under way: of the VMs that ran when it began and
 // that it may have stopped so far.
-func (e *entry) debts(now time.Time) []gpu.OwedStart {
+func (e *entry) pendingStarts(now time.Time) []gpu.OwedStart {
 	if e.Status != running {
 		return nil
 	}
 	var out []gpu.OwedStart
 	for i := range min(e.Begun, len(e.Steps), len(e.Undo)) {
 		if s := e.Steps[i]; s.Op == change.OpStopVM && starts(e.Undo[i]) {
-			out = append(out, e.owes(s, now))
+			out = append(out, e.pendingStart(s, now))
 		}
 	}
 	return out
@@ -47,8 +47,8 @@ func starts(steps []change.Step) bool {
 	return slices.ContainsFunc(steps, func(s change.Step) bool { return s.Op == change.OpStartVM })
 }
 
-// owes is the debt of a step that stops a VM.
-func (e *entry) owes(s change.Step, now time.Time) gpu.OwedStart {
+// pendingStart is that of a VM which a step stops.
+func (e *entry) pendingStart(s change.Step, now time.Time) gpu.OwedStart {
 	return gpu.OwedStart{VM: s.VM, Name: s.VMName(), Since: now, Subject: e.Subject, Run: e.Run}
 }
 
@@ -57,12 +57,12 @@ func (e *entry) stops(vm string) bool {
 	return slices.ContainsFunc(e.Steps, func(s change.Step) bool { return s.Op == change.OpStopVM && gpu.SameID(s.VM, vm) })
 }
 
-// stillOwed are the debts that a host with these claims leaves. One is paid when the VM runs, or
-// was started and paused or saved since, and void when the VM is gone or its owner wants it to
+// stillPending are the pending starts that a host with these claims leaves. One is over when the VM runs, or
+// was started and paused or saved since, and when the VM is gone or its owner wants it to
 // stay off. A VM of a cluster that is not here may have moved; where the nodes have their records
-// in common, the debt is there.
-func stillOwed(owed []gpu.OwedStart, host *gpu.Host) []gpu.OwedStart {
-	return slices.DeleteFunc(slices.Clone(owed), func(d gpu.OwedStart) bool {
+// in common, its start is pending there.
+func stillPending(pending []gpu.OwedStart, host *gpu.Host) []gpu.OwedStart {
+	return slices.DeleteFunc(slices.Clone(pending), func(d gpu.OwedStart) bool {
 		vm, here := host.VM(d.VM)
 		if !here {
 			_, unknown := host.UnknownVM(d.VM)
@@ -70,16 +70,16 @@ func stillOwed(owed []gpu.OwedStart, host *gpu.Host) []gpu.OwedStart {
 			return (host.Cluster == nil || host.Cluster.Records) && !unknown && !dark
 		}
 		c, _ := host.Claim(gpu.ClaimAssignment, d.VM)
-		return started(vm) || c != nil && c.Want.Assignment != nil && c.Want.Assignment.Power.StayOff
+		return vm.Started() || c != nil && c.Want.Assignment != nil && c.Want.Assignment.Power.StayOff
 	})
 }
 
-// paid takes from the records what a host no longer owes. nil is a host that could not be
+// dropStarted takes from the records the starts that are not pending any more on a host. nil is a host that could not be
 // read.
-func paid(st *backend.State, host *gpu.Host) {
+func dropStarted(st *backend.State, host *gpu.Host) {
 	if host != nil {
 		now := change.WithClaims(*host, st.Claims)
-		st.Owed = stillOwed(st.Owed, &now)
+		st.Owed = stillPending(st.Owed, &now)
 	}
 }
 
@@ -89,14 +89,14 @@ func isOff(name string) string {
 		"there; or start it by hand", words.Name(name))
 }
 
-// payTimeout bounds one start of a VM that is owed one.
-const payTimeout = 3 * time.Minute
+// pendingStartTimeout bounds one pending start of a VM.
+const pendingStartTimeout = 3 * time.Minute
 
-// pay starts the VMs that are owed a start, under the lease and while nothing else of this process writes.
+// startPending starts the VMs whose start is pending, under the lease and while nothing else of this process writes.
 // Those of changes that are not settled are left to putting these back. One that does
-// not start stays owed, and keeps nobody from the host: it may be just what comes next
+// not start stays pending, and keeps nobody from the host: it may be just what comes next
 // that lets it start.
-func (s *Server) pay(ctx context.Context, lease backend.Lease) ([]Settled, error) {
+func (s *Server) startPending(ctx context.Context, lease backend.Lease) ([]Settled, error) {
 	ctx = context.WithoutCancel(ctx)
 	host, state, err := s.read(ctx)
 	if err != nil {
@@ -114,7 +114,7 @@ func (s *Server) pay(ctx context.Context, lease backend.Lease) ([]Settled, error
 		if _, here := host.VM(d.VM); !here || slices.ContainsFunc(entries, func(e *entry) bool { return e.Status == running && e.stops(d.VM) }) {
 			continue
 		}
-		starting, cancel := context.WithTimeout(ctx, payTimeout)
+		starting, cancel := context.WithTimeout(ctx, pendingStartTimeout)
 		err := w.runner.run(starting, change.Step{Op: change.OpStartVM, VM: d.VM, Name: d.Name})
 		cancel()
 		if lost := staleFence(err); lost != nil {
@@ -129,7 +129,7 @@ func (s *Server) pay(ctx context.Context, lease backend.Lease) ([]Settled, error
 	}
 	now, _, err := s.read(ctx)
 	if err == nil {
-		err = s.paidTogether(ctx, lease.Fence, &now, nil)
+		err = s.dropStartedTogether(ctx, lease.Fence, &now, nil)
 	}
 	if err != nil {
 		return out, failure("read what is owed still", err)
@@ -140,7 +140,7 @@ func (s *Server) pay(ctx context.Context, lease backend.Lease) ([]Settled, error
 				st.Owed[i].Why = d.Why
 			}
 		}
-		paid(st, &now)
+		dropStarted(st, &now)
 		return nil
 	})
 	if err != nil {
@@ -149,10 +149,10 @@ func (s *Server) pay(ctx context.Context, lease backend.Lease) ([]Settled, error
 	return out, nil
 }
 
-// payAlone is pay for a run that has just got the lease.
-func (s *Server) payAlone(ctx context.Context, lease backend.Lease) ([]Settled, error) {
+// startPendingAlone is startPending for a run that has just got the lease.
+func (s *Server) startPendingAlone(ctx context.Context, lease backend.Lease) ([]Settled, error) {
 	state, err := s.store.Load(ctx)
-	if err != nil || !s.owes(ctx, &state) {
+	if err != nil || !s.anyPending(ctx, &state) {
 		return nil, err
 	}
 	release, err := s.take(ctx)
@@ -161,22 +161,22 @@ func (s *Server) payAlone(ctx context.Context, lease backend.Lease) ([]Settled, 
 	}
 	defer release()
 	defer s.keepAlive(ctx, lease.Fence)()
-	return s.pay(ctx, lease)
+	return s.startPending(ctx, lease)
 }
 
-// owes tells whether the host, or its cluster, owes any start.
-func (s *Server) owes(ctx context.Context, st *backend.State) bool {
+// anyPending reports whether any start is pending on the host or in its cluster.
+func (s *Server) anyPending(ctx context.Context, st *backend.State) bool {
 	_, shared, err := s.sharedState(ctx)
 	return len(st.Owed) > 0 || err == nil && len(shared.Owed) > 0
 }
 
-// payBefore is pay for a lease that is about to be given back, while nothing else of this process writes.
-func (s *Server) payBefore(ctx context.Context, st *backend.State) {
-	if !s.owes(ctx, st) {
+// startPendingBefore is startPending for a lease that is about to be given back, while nothing else of this process writes.
+func (s *Server) startPendingBefore(ctx context.Context, st *backend.State) {
+	if !s.anyPending(ctx, st) {
 		return
 	}
 	defer s.keepAlive(ctx, st.Lease.Fence)()
-	_, _ = s.pay(ctx, *st.Lease) // else it stays owed
+	_, _ = s.startPending(ctx, *st.Lease) // else it stays pending
 }
 
 // defaultStartPatience is how long putting a change back tries to start a VM that the

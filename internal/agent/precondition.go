@@ -13,18 +13,18 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-// basis is what a prepared change rests on. To callers it is an opaque text; the
+// precondition is what a prepared change rests on. To callers it is an opaque text; the
 // agent reads it again at apply to say what has changed since.
-type basis struct {
+type precondition struct {
 	Steps []string          `json:"steps"`
 	Facts map[string]string `json:"facts"`
 	// Digest covers the steps in full.
 	Digest string `json:"digest"`
 }
 
-func newBasis(host *gpu.Host, steps []change.Step) basis {
+func newPrecondition(host *gpu.Host, steps []change.Step) precondition {
 	sum := sha256.Sum256(document.Encode(steps))
-	b := basis{Facts: map[string]string{}, Digest: hex.EncodeToString(sum[:])}
+	b := precondition{Facts: map[string]string{}, Digest: hex.EncodeToString(sum[:])}
 	for _, f := range change.Observe(host, steps) {
 		b.Facts[f.Name] = f.Value
 	}
@@ -45,8 +45,8 @@ func newBasis(host *gpu.Host, steps []change.Step) basis {
 
 // changed says what is no longer as it was when the change was prepared, "" for
 // nothing.
-func (b basis) changed(prepared string) (string, error) {
-	var was basis
+func (b precondition) changed(prepared string) (string, error) {
+	var was precondition
 	if err := json.Unmarshal([]byte(prepared), &was); err != nil {
 		return "", &Error{Code: BadRequest, Message: "the basis of the change is not one of this agent"}
 	}
