@@ -394,7 +394,13 @@ func newQuotas(have, want, before gpu.Quotas) gpu.Quotas {
 // resource wrote itself is never what was before, also when the claim is lost that knew; an
 // assignment that waits has written nothing yet.
 func (m *move) settings(c *gpu.Claim, holds *gpu.Assignment, want gpu.VMSettings) {
-	m.write = m.vm.Settings.Differs(c.SettingsBefore.Overlay(want))
+	have := m.vm.Settings
+	if holds != nil { // what the host does not tell is as it was written
+		written := holds.Settings
+		written.OfflineAction = nil // of which nil is none
+		have = written.Overlay(have)
+	}
+	m.write = have.Differs(c.SettingsBefore.Overlay(want))
 	now := m.vm.Settings.Only(want)
 	if holds != nil && !m.change.Adopt {
 		now = now.Without(holds.Settings)

@@ -150,6 +150,8 @@ type witness struct {
 	seats string
 	// shaken are the VMs that it moved.
 	shaken map[string]bool
+	// hides is what hosts do not tell, nil for nothing.
+	hides func(*gpu.Host)
 }
 
 // watched is a host whose calls are noted.
@@ -158,6 +160,17 @@ type watched struct {
 	*witness
 	*fuse
 	sim *others.Fleet
+}
+
+// Inventory is the host without what it does not tell.
+func (w watched) Inventory(ctx context.Context) (gpu.Host, error) {
+	h, err := w.Host.Inventory(ctx)
+	if err != nil || w.hides == nil {
+		return h, err
+	}
+	h = cloned(h)
+	w.hides(&h)
+	return h, nil
 }
 
 func (w watched) stop(ctx context.Context, vm string, stop func() error) error {
@@ -281,6 +294,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	} else {
 		w.begin(hypervHosts(w, pick(w, 1, 1, 1, 2, 3)))
 	}
+	w.forget()
 	return w
 }
 

@@ -18,7 +18,7 @@ func checkValidPartitionCount(r *run) {
 	// GPUs of one model and driver accept the same counts: one finding for them all.
 	refused := map[string][]member{}
 	offers := map[string]string{}
-	var unable []member
+	var unable, silent []member
 	for host, h := range r.hostsAtHand(c.GPUs) {
 		for g := range selected(h, c.GPUs[host]) {
 			m := member{host: host, gpu: g}
@@ -28,7 +28,11 @@ func checkValidPartitionCount(r *run) {
 				// dda-xor-partition and gpu-not-paravirtual say it better.
 			case p == nil:
 				unable = append(unable, m)
-			case len(p.ValidCounts) > 0 && !slices.Contains(p.ValidCounts, c.Count):
+			case len(p.ValidCounts) == 0:
+				if p.Count != c.Count {
+					silent = append(silent, m)
+				}
+			case !slices.Contains(p.ValidCounts, c.Count):
 				k := g.Model + "\x00" + fmt.Sprint(p.ValidCounts)
 				refused[k] = append(refused[k], m)
 				offers[k] = validCounts(g)
@@ -45,6 +49,13 @@ func checkValidPartitionCount(r *run) {
 			Fix:    "Write one of these counts, as in `gpu_p = { partition_count = " + strconv.Itoa(nearest(refused[k][0].gpu.Partitionable.ValidCounts, c.Count)) + " }`.",
 		}, "count "+strconv.Itoa(c.Count), refused[k])
 	}
+	r.reportGPUs(Finding{
+		Path:   "gpu_p.partition_count",
+		Title:  "The partition counts of the GPU are not known",
+		Found:  fmt.Sprintf("The host does not tell which partition counts %s %s.", join(gpuTexts(silent)), verb(len(silent), "accepts", "accept")),
+		Wanted: wanted,
+		Fix:    "Look for the reason on the host with `gpu-agent selftest`, write the count that the GPU has, or leave the GPU out of `selector`.",
+	}, "counts unknown", silent)
 	r.reportGPUs(Finding{
 		Path:   "selector",
 		Title:  "The GPU cannot be partitioned",
@@ -143,7 +154,13 @@ func (r *run) checkAssertedVRAM(at located, host string, slots []slot, want gpu.
 		size, exact := s.size()
 		switch {
 		case size == 0:
-			continue
+			r.report(Finding{
+				Path: "partition.vram_mib", Title: "The partition's size is not known", Host: host, GPU: s.gpu.ID, VM: at.vm.Name,
+				Found:  fmt.Sprintf("The host does not tell how much memory a partition of %s has.", gpuOn(host, s.gpu)),
+				Wanted: fmt.Sprintf("%s asserts partitions of %d MiB.", r.label(), want.MiB()),
+				Fix:    "Leave `vram_mib` out, or name a config or a GPU whose partitions have a known size.",
+			})
+			return true
 		case exact && size.MiB() == want.MiB():
 			continue
 		case !exact && within(size, want, estimateTolerance):

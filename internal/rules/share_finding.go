@@ -20,6 +20,7 @@ var (
 		placement.ShareApartDaemon: {Path: "gpu_ids", Title: notTogether, Fix: "Leave `daemons` of the gpu_partition_config as it is, or give the share one GPU."},
 		placement.ShareNamesake:    {Rule: "unique-name", Title: "The host has another share of that name", Fix: "Give the share another `name`."},
 		placement.ShareName:        {Rule: "share-name", Title: "The name is not a valid CDI device name", Fix: "Give the share another `name`."},
+		placement.ShareMemory:      {Rule: fractionNotInMode, Path: "memory", Title: "The memory of the device is not known", Fix: "Write amounts in MiB, or leave `memory` out."},
 		placement.ShareAmount:      {Rule: fractionNotInMode, Title: "The value is out of range", Fix: "Correct the value."},
 	}
 )
@@ -79,6 +80,8 @@ func ruleOfLack(k placement.LackCode, f Finding) (rule, path, title string) {
 		return vmXorShare, f.Path, "The GPU is for VMs"
 	case placement.LackMode:
 		return fractionNotInMode, f.Path, "The GPU's mode does not support this setting"
+	case placement.LackFigure:
+		return fractionNotInMode, "memory", "The memory of the device is not known"
 	case placement.LackSize:
 		return fractionNotInMode, "memory", "The share requests more memory than the device has"
 	case placement.LackClients:

@@ -232,7 +232,7 @@ func (s *session) identify(d *device) {
 			d.Model = m.Name
 		}
 	}
-	if memory, ret := d.handle.GetMemoryInfo(); d.note("nvmlDeviceGetMemoryInfo", ret) {
+	if memory, ret := d.handle.GetMemoryInfo(); d.has("nvmlDeviceGetMemoryInfo", ret) { // not where it is the system's
 		d.VRAM = gpu.Bytes(memory.Total)
 	}
 	if ecc, _, ret := d.handle.GetEccMode(); d.has("nvmlDeviceGetEccMode", ret) {

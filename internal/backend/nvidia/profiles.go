@@ -46,7 +46,7 @@ func (s *session) profilesOf(d *device) ([]profile, error) {
 		}
 	}
 	memory, ret := d.handle.GetMemoryInfo()
-	if ret != nvml.SUCCESS {
+	if ret != nvml.SUCCESS && ret != nvml.ERROR_NOT_SUPPORTED {
 		return nil, failed("nvmlDeviceGetMemoryInfo", ret)
 	}
 	var out []profile
@@ -114,6 +114,9 @@ func (s *session) profileName(d *device, i int, info nvml.GpuInstanceProfileInfo
 // gigabytes are what the name of a profile says of its memory: its share of the GPU's, in
 // whole eighths, of as many gigabytes as the GPU is sold with.
 func gigabytes(total, mib uint64) int {
+	if total == 0 {
+		return 0 // as the driver's own names say where the memory is the system's
+	}
 	const gib = 1 << 30
 	eighths := math.Ceil(float64(mib<<20) / float64(total) * 8)
 	sold := (total + gib - 1) / gib

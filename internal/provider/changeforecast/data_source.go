@@ -145,7 +145,7 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 			"gpus": computed.List("The GPUs whose layout would change.", computed.Attributes{
 				"host": computed.Text("The host."), "gpu_id": computed.Text("The GPU's id."), "model": computed.Text("The model."),
 				"from_partition_count": computed.Number("The count now; null for other kinds."), "to_partition_count": computed.Number("The wanted count; null for other kinds."),
-				"partition_vram_mib": computed.Number("The memory that a partition is expected to have, in MiB; null for other kinds."),
+				"partition_vram_mib": computed.Number("The memory that a partition is expected to have, in MiB; null for other kinds, and where the host does not tell it."),
 				"holders":            computed.ListOf(types.StringType, "Running VMs that hold partitions of the GPU, or processes and VMs that keep its modes from being switched, or clients that end with an MPS daemon."),
 				"mig": computed.Object("The change of MIG; null for other kinds.", computed.Attributes{
 					"from_layout":   computed.Text("The layout now, such as `1g.10gb@0+3g.40gb@4`; `none` for MIG mode without instances, `off` without MIG mode."),
@@ -252,7 +252,7 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 func describe(host string, g change.GPUEffect) gpuModel {
 	out := gpuModel{Host: host, GPUID: g.GPU, Model: g.Model, Holders: append([]string{}, g.InTheWay...)}
 	if p := g.Partitions; p != nil {
-		out.From, out.To, out.PartitionVRAMMiB, out.Holders = new(int64(p.From)), new(int64(p.To)), new(p.VRAM.MiB()), append([]string{}, p.Holders...)
+		out.From, out.To, out.PartitionVRAMMiB, out.Holders = new(int64(p.From)), new(int64(p.To)), object.InMiB(p.VRAM.Known()).ValueInt64Pointer(), append([]string{}, p.Holders...)
 	}
 	if m := g.MIG; m != nil {
 		out.MIG = &migModel{

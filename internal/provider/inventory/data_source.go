@@ -78,7 +78,7 @@ type unknownModel struct {
 type gpuModel struct {
 	Model            string  `tfsdk:"model"`
 	Vendor           string  `tfsdk:"vendor"`
-	VRAMMiB          int64   `tfsdk:"vram_mib"`
+	VRAMMiB          *int64  `tfsdk:"vram_mib"`
 	Status           string  `tfsdk:"status"`
 	InstancePath     string  `tfsdk:"instance_path"`
 	DriverVersion    string  `tfsdk:"driver_version"`
@@ -116,7 +116,7 @@ type vgpuModel struct {
 type instanceModel struct {
 	Profile   string   `tfsdk:"profile"`
 	Start     int64    `tfsdk:"start"`
-	MemoryMiB int64    `tfsdk:"memory_mib"`
+	MemoryMiB *int64   `tfsdk:"memory_mib"`
 	UUIDs     []string `tfsdk:"uuids"`
 }
 
@@ -124,7 +124,7 @@ type processModel struct {
 	PID       int64   `tfsdk:"pid"`
 	Name      *string `tfsdk:"name"`
 	Holder    *string `tfsdk:"holder"`
-	MemoryMiB int64   `tfsdk:"memory_mib"`
+	MemoryMiB *int64  `tfsdk:"memory_mib"`
 	Instance  *string `tfsdk:"mig_instance"`
 	Share     *string `tfsdk:"share"`
 }
@@ -205,7 +205,7 @@ func gpusAttribute() schema.Attribute {
 	return computed.Map("The GPUs, by id: the PCI location path on Hyper-V, the UUID on Linux.", computed.Attributes{
 		"model":    computed.Text("The model."),
 		"vendor":   computed.Text("The vendor."),
-		"vram_mib": computed.Number("Memory in MiB."),
+		"vram_mib": computed.Number("Memory in MiB; null where the host does not tell it, as of a GPU that shares the system's."),
 		"status": computed.Text("`partitioned`, `ready_for_dda`, `paravirtualization` or `not_assignable` as in Windows Admin Center, or `assigned` for a GPU " +
 			"that a VM has whole."),
 		"problem":                computed.Text("Why the GPU does not work, in the host's own words; null when it does."),
@@ -215,14 +215,14 @@ func gpusAttribute() schema.Attribute {
 		"pool":                   computed.Text("The pool that the GPU is in; null for none."),
 		"partition_count":        computed.Number("Partitions; null for a GPU that cannot be partitioned."),
 		"valid_partition_counts": computed.ListOf(types.Int64Type, "The counts that the driver offers."),
-		"partition_vram_mib":     computed.Number("Memory of one partition in MiB."),
+		"partition_vram_mib":     computed.Number("Memory of one partition in MiB; null where the host does not tell it."),
 		"free_partitions":        computed.Number("Partitions that no running VM holds."),
 		"address":                computed.Text("The PCI address on Linux; null on Hyper-V."),
 		"mig_enabled":            computed.Flag("Whether the GPU is in MIG mode; null for a GPU without MIG."),
 		"mig_instances": computed.List("The MIG instances.", computed.Attributes{
 			"profile":    computed.Text("The instance's profile."),
 			"start":      computed.Number("Its first memory slice."),
-			"memory_mib": computed.Number("Its memory in MiB."),
+			"memory_mib": computed.Number("Its memory in MiB; null where the driver does not tell it."),
 			"uuids":      computed.ListOf(types.StringType, "The UUIDs of its compute instances, which are the MIG devices."),
 		}),
 		"virtual_functions":         computed.Number("How many SR-IOV virtual functions the GPU has for vGPUs, `0` when these lie on the GPU itself; null for a GPU without vGPUs."),
@@ -242,7 +242,7 @@ func gpusAttribute() schema.Attribute {
 			"pid":          computed.Number("The process id."),
 			"name":         computed.Text("The process's name; null when not known."),
 			"holder":       computed.Text("Who the process is, such as `unit train.service`, `container 3f2a` or `VM web-01`; null when not known."),
-			"memory_mib":   computed.Number("The memory that it uses, in MiB."),
+			"memory_mib":   computed.Number("The memory that it uses, in MiB; null where the driver does not tell it."),
 			"mig_instance": computed.Text("The MIG instance that it runs in, such as `3g.40gb@4`; null for none."),
 			"share":        computed.Text("The `gpu_share` that it was started in; null for none."),
 		}),
@@ -304,7 +304,7 @@ func describe(h *gpu.Host) hostModel {
 	for i := range h.GPUs {
 		g := &h.GPUs[i]
 		x := gpuModel{
-			Model: g.Model, Vendor: g.Vendor, VRAMMiB: g.VRAM.MiB(), Status: string(g.Status), InstancePath: g.InstancePath,
+			Model: g.Model, Vendor: g.Vendor, VRAMMiB: object.InMiB(g.VRAM.Known()).ValueInt64Pointer(), Status: string(g.Status), InstancePath: g.InstancePath,
 			DriverVersion: g.Driver.Version, Dismounted: g.Dismounted, ValidCounts: []int64{}, Problem: object.Some(g.Problem),
 			Address: object.Some(g.Address), MIGInstances: []instanceModel{}, Processes: []processModel{}, VGPUs: []vgpuModel{},
 			ComputeMode: object.Some(g.ComputeMode), TimeSlice: object.Some(g.TimeSlice), ComputeCapability: object.Some(g.ComputeCapability),
@@ -319,7 +319,7 @@ func describe(h *gpu.Host) hostModel {
 			x.Processes = append(x.Processes, describeProcess(g, p))
 		}
 		if p := g.Partitionable; p != nil {
-			x.PartitionCount, x.PartitionVRAMMiB, x.FreePartitions = new(int64(p.Count)), new(p.PartitionVRAM().MiB()), new(int64(p.Free()))
+			x.PartitionCount, x.PartitionVRAMMiB, x.FreePartitions = new(int64(p.Count)), object.InMiB(p.PartitionVRAM().Known()).ValueInt64Pointer(), new(int64(p.Free()))
 			for _, c := range p.ValidCounts {
 				x.ValidCounts = append(x.ValidCounts, int64(c))
 			}
@@ -391,7 +391,7 @@ func (x *gpuModel) describeMIG(m *gpu.MIG) {
 	x.MIGEnabled = new(m.Enabled)
 	for i := range m.Instances {
 		in := &m.Instances[i]
-		out := instanceModel{Profile: in.Profile, Start: int64(in.Start), MemoryMiB: in.Memory.MiB(), UUIDs: []string{}}
+		out := instanceModel{Profile: in.Profile, Start: int64(in.Start), MemoryMiB: object.InMiB(in.Memory.Known()).ValueInt64Pointer(), UUIDs: []string{}}
 		for _, c := range in.Compute {
 			out.UUIDs = append(out.UUIDs, c.UUID)
 		}
@@ -414,7 +414,7 @@ func (x *gpuModel) describeVGPUs(v *gpu.VGPU) {
 }
 
 func describeProcess(g *gpu.GPU, p gpu.Process) processModel {
-	out := processModel{PID: int64(p.PID), Name: object.Some(p.Name), Holder: object.Some(p.Holder), MemoryMiB: p.Memory.MiB(), Share: object.Some(p.Share)}
+	out := processModel{PID: int64(p.PID), Name: object.Some(p.Name), Holder: object.Some(p.Holder), MemoryMiB: object.InMiB(p.Memory.Known()).ValueInt64Pointer(), Share: object.Some(p.Share)}
 	if g.MIG == nil || p.GPUInstance == nil {
 		return out
 	}

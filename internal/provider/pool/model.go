@@ -176,9 +176,9 @@ func (m *model) observe(ctx context.Context, c gpu.PoolConfig, hosts []string, v
 			if !declared {
 				differ("host "+name+", GPU "+id, fmt.Sprintf("is in pool %q", c.Name), "no member", change.CauseOtherTool)
 			}
-			entry := gpuModel{Model: types.StringValue(""), VRAMMiB: types.Int64Value(0)}
+			entry := gpuModel{Model: types.StringValue("")}
 			if g, ok := h.GPU(id); ok {
-				entry = gpuModel{Model: types.StringValue(g.Model), Address: object.Text(g.Address), VRAMMiB: types.Int64Value(g.VRAM.MiB())}
+				entry = gpuModel{Model: types.StringValue(g.Model), Address: object.Text(g.Address), VRAMMiB: object.InMiB(g.VRAM.Known())}
 			}
 			all[name][key] = entry
 		}
