@@ -219,10 +219,10 @@ func (s *session) identify(d *device) {
 		return
 	}
 	name, ret := d.handle.GetName()
-	if d.note("nvmlDeviceGetName", ret) {
+	if d.has("nvmlDeviceGetName", ret) {
 		d.Model = name
 	}
-	if pci, ret := d.handle.GetPciInfo(); d.note("nvmlDeviceGetPciInfo", ret) {
+	if pci, ret := d.handle.GetPciInfo(); d.has("nvmlDeviceGetPciInfo", ret) {
 		d.Address = addressOf(pci)
 		d.PCI = gpu.PCIID{
 			Vendor: fmt.Sprintf("%04X", pci.PciDeviceId&0xffff), Device: fmt.Sprintf("%04X", pci.PciDeviceId>>16),

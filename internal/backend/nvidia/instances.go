@@ -73,8 +73,12 @@ func (d *device) instancesOf(p profile) ([]nvml.GpuInstance, error) {
 	switch ret {
 	case nvml.SUCCESS:
 		return found, nil
-	case nvml.ERROR_NOT_FOUND, nvml.ERROR_NOT_SUPPORTED: // none, or MIG mode has gone meanwhile
+	case nvml.ERROR_NOT_FOUND:
 		return nil, nil
+	case nvml.ERROR_NOT_SUPPORTED:
+		if current, _, asked := d.handle.GetMigMode(); asked == nvml.SUCCESS && current != nvml.DEVICE_MIG_ENABLE {
+			return nil, nil // MIG mode has gone meanwhile
+		}
 	}
 	return nil, failed("nvmlDeviceGetGpuInstances", ret)
 }

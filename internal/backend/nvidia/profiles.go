@@ -32,18 +32,12 @@ var suffixes = map[int]string{
 	nvml.GPU_INSTANCE_PROFILE_1_SLICE_ALL_ME: "+me.all", nvml.GPU_INSTANCE_PROFILE_2_SLICE_ALL_ME: "+me.all",
 }
 
-// profilesOf are the profiles that a GPU offers, which are those of all that are like it. They do
-// not change while the session lasts; a driver that tells none outside of MIG mode is asked again.
+// profilesOf are the profiles that a GPU offers. Each is asked for its own: of two boards of one
+// model the same profile may have another id. They do not change while the session lasts; a driver
+// that tells none outside of MIG mode is asked again.
 func (s *session) profilesOf(d *device) ([]profile, error) {
-	like := d.ID
-	if d.PCI != (gpu.PCIID{}) {
-		like = fmt.Sprintln(d.PCI, d.Model, d.VRAM)
-	}
-	for _, of := range []string{d.ID, like} {
-		if known := s.profiles[of]; len(known) > 0 {
-			s.profiles[d.ID] = known
-			return known, nil
-		}
+	if known := s.profiles[d.ID]; len(known) > 0 {
+		return known, nil
 	}
 	memory, ret := d.handle.GetMemoryInfo()
 	if ret != nvml.SUCCESS && ret != nvml.ERROR_NOT_SUPPORTED {
@@ -87,7 +81,7 @@ func (s *session) profilesOf(d *device) ([]profile, error) {
 			out = append(out, p)
 		}
 	}
-	s.profiles[d.ID], s.profiles[like] = out, out
+	s.profiles[d.ID] = out
 	return out, nil
 }
 

@@ -124,7 +124,7 @@ type processModel struct {
 	PID       int64   `tfsdk:"pid"`
 	Name      *string `tfsdk:"name"`
 	Holder    *string `tfsdk:"holder"`
-	MemoryMiB *int64  `tfsdk:"memory_mib"`
+	MemoryMiB int64   `tfsdk:"memory_mib"`
 	Instance  *string `tfsdk:"mig_instance"`
 	Share     *string `tfsdk:"share"`
 }
@@ -242,7 +242,7 @@ func gpusAttribute() schema.Attribute {
 			"pid":          computed.Number("The process id."),
 			"name":         computed.Text("The process's name; null when not known."),
 			"holder":       computed.Text("Who the process is, such as `unit train.service`, `container 3f2a` or `VM web-01`; null when not known."),
-			"memory_mib":   computed.Number("The memory that it uses, in MiB; null where the driver does not tell it."),
+			"memory_mib":   computed.Number("The memory that it uses, in MiB."),
 			"mig_instance": computed.Text("The MIG instance that it runs in, such as `3g.40gb@4`; null for none."),
 			"share":        computed.Text("The `gpu_share` that it was started in; null for none."),
 		}),
@@ -414,7 +414,7 @@ func (x *gpuModel) describeVGPUs(v *gpu.VGPU) {
 }
 
 func describeProcess(g *gpu.GPU, p gpu.Process) processModel {
-	out := processModel{PID: int64(p.PID), Name: object.Some(p.Name), Holder: object.Some(p.Holder), MemoryMiB: object.InMiB(p.Memory.Known()).ValueInt64Pointer(), Share: object.Some(p.Share)}
+	out := processModel{PID: int64(p.PID), Name: object.Some(p.Name), Holder: object.Some(p.Holder), MemoryMiB: p.Memory.MiB(), Share: object.Some(p.Share)}
 	if g.MIG == nil || p.GPUInstance == nil {
 		return out
 	}
