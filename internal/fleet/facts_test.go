@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -69,6 +70,38 @@ func TestWhatAHostDoesNotTellIsUnknown(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestUnifiedMemory takes layouts and shares of GPUs through their lives whose memory is the system's.
+func TestUnifiedMemory(t *testing.T) {
+	t.Parallel()
+	fleet, err := simulated.Spec{Platform: gpu.Linux, Hosts: []string{"lin01"}, Models: []string{"GB10", "Thor"}}.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := fleet.Hosts[0]
+	spark, thor := host.GPUs[0].ID, host.GPUs[1].ID
+	config := func(id string, kind gpu.Kind, set func(*gpu.PartitionConfig)) wanted {
+		c := &gpu.PartitionConfig{ID: "c", Name: "c", Kind: kind, GPUs: map[string][]string{"lin01": {id}}, MaxDisruption: gpu.DisruptGPUReset, Restore: true}
+		set(c)
+		return wanted{"gpu_partition_config c", gpu.Want{Config: c}}
+	}
+	share := func(name string, memory gpu.Bytes) wanted {
+		return wanted{"gpu_share " + name, gpu.Want{Share: &gpu.Share{Name: name, Host: "lin01", Config: "c", Count: 1, MemoryRequest: memory}}}
+	}
+	for name, life := range map[string][]wanted{
+		"GB10 in turns": {config(spark, gpu.KindTimeSlicing, func(c *gpu.PartitionConfig) { c.TimeSlicing = &gpu.TimeSlicing{Replicas: 4} }), share("s1", 0), share("s2", 0)},
+		"GB10 with MPS": {config(spark, gpu.KindMPS, func(c *gpu.PartitionConfig) { c.MPS = &gpu.MPSLayout{MultiUser: true} }), share("s1", 0), share("s2", 0)},
+		"Thor divided": {config(thor, gpu.KindMIG, func(c *gpu.PartitionConfig) {
+			c.MIG = &gpu.MIGLayout{Profiles: map[string]int{"2g.0gb": 1, "1g.0gb+gfx": 1}}
+		}), share("s1", 0)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			goThrough(t, true, host, "nothing", life)
+			goThrough(t, true, host, "its memory", append(life[:1:1], share("s1", 4<<30)))
+		})
 	}
 }
 
