@@ -382,7 +382,7 @@ func newQuotas(have, want, before gpu.Quotas) gpu.Quotas {
 		}
 	}
 	return gpu.Quotas{
-		VRAM:    one(have.VRAM, want.VRAM, before.VRAM),
+		VRAM:    one(have.VRAM, want.VRAM.Declared(have.VRAM), before.VRAM), // bytes that are as declared stay
 		Encode:  one(have.Encode, want.Encode, before.Encode),
 		Decode:  one(have.Decode, want.Decode, before.Decode),
 		Compute: one(have.Compute, want.Compute, before.Compute),
