@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strings"
@@ -329,7 +330,8 @@ func told(path string) bool {
 // forget has hosts not tell some facts, in some worlds. A compute mode is always told: others may set one
 // that keeps the driver from doing what a plan could not see.
 func (w *world) forget() {
-	if !w.chance(40) {
+	rng := rand.New(rand.NewPCG(w.seed, 17)) // its own, so that what is changed does not hang on it
+	if rng.IntN(100) >= 40 {
 		return
 	}
 	facts := []string{
@@ -337,8 +339,8 @@ func (w *world) forget() {
 		"GPUs.MIG.Instances.Memory", "GPUs.VGPU.Types.MaxPerVM", "GPUs.Partitionable.VRAM", "GPUs.Partitionable.Compute", "GPUs.Partitionable.Partitions.VRAM",
 		"GPUs.InstancePath", "GPUs.Processes.Memory", "ContainerToolkit", "OS.Version",
 	}
-	w.rng.Shuffle(len(facts), func(i, k int) { facts[i], facts[k] = facts[k], facts[i] })
-	facts = facts[:1+w.rng.IntN(4)]
+	rng.Shuffle(len(facts), func(i, k int) { facts[i], facts[k] = facts[k], facts[i] })
+	facts = facts[:1+rng.IntN(4)]
 	w.note("not told: %v", facts)
 	w.seen.hides = func(h *gpu.Host) {
 		for _, path := range facts {

@@ -52,6 +52,7 @@ func TestWhatThePlanSaysIsWhatTheHostDoes(t *testing.T) {
 	}
 	total := play(*planSeed, (cases+changesPerFleet-1)/changesPerFleet, func(seed uint64) *world {
 		w := newWorld(t, seed)
+		w.forget()
 		for range changesPerFleet {
 			w.step()
 		}
@@ -294,7 +295,6 @@ func newWorld(t *testing.T, seed uint64) *world {
 	} else {
 		w.begin(hypervHosts(w, pick(w, 1, 1, 1, 2, 3)))
 	}
-	w.forget()
 	return w
 }
 

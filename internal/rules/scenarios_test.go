@@ -64,6 +64,15 @@ func existenceScenarios() []scenario {
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Pool.Members["hv01"] = []string{gpu1} },
 		},
 		{
+			rule: "gpu-exists", name: "by an index", level: rules.Error, path: "members", says: []string{"Write " + gpu1 + " for 1, which is the index of that GPU."},
+			build: func() (rules.World, change.Change) {
+				p := pool("p", "hv01")
+				p.Pool.Members["hv01"] = []string{"1"}
+				return world(host("hv01")), create("t", p)
+			},
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Pool.Members["hv01"] = []string{gpu1} },
+		},
+		{
 			rule: "gpu-exists", name: "pinned", level: rules.Error, path: "partition.gpu_id", says: []string{"PCIROOT(99)"},
 			build: func() (rules.World, change.Change) {
 				p := partition("a", "hv01")

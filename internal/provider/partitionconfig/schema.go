@@ -24,6 +24,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/duration"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/optional"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/valid"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
@@ -64,8 +65,8 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 				"GPU that is not in MIG mode), is not dismounted, and is not in a Hyper-V pool or another config. A GPU that is inserted later is then drift, with a warning.",
 				scope.SelectorAttributes()),
 			"quiesce_units": optional.SetOf(types.StringType, "With `mig` and `vgpu`: systemd units that only watch GPUs, such as `nvidia-dcgm.service` or `nvidia-persistenced.service`. Those of them that run are stopped while MIG mode "+
-				"or the GPU's virtual functions are switched, and started again. Workloads are never stopped; do not name any here.",
-				setvalidator.SizeAtLeast(1), setvalidator.NoNullValues(), setvalidator.ConflictsWith(path.MatchRoot("gpu_p"), path.MatchRoot("mps"), path.MatchRoot("time_slicing")),
+				"or the GPU's virtual functions are switched, and started again. Workloads are never stopped; do not name any here. `[]` is none.",
+				setvalidator.NoNullValues(), valid.Filled{Set: setvalidator.ConflictsWith(path.MatchRoot("gpu_p"), path.MatchRoot("mps"), path.MatchRoot("time_slicing"))},
 				setvalidator.ValueStringsAre(stringvalidator.RegexMatches(unitName, "must be the name of a systemd unit"))),
 			"max_disruption": optional.Text("The most that a change may disturb what runs: "+disruptionText()+". Default `none`. What nobody uses changes without disruption:"+lines(
 				"`process_restart` lets an MPS daemon be restarted or stopped, which terminates its clients. No other process is ever killed.",

@@ -45,7 +45,7 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 					"identifies a different VM.",
 				Required: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)},
 			},
-			"hosts":   optional.SetOf(types.StringType, "Where to look for the VM, when its name is not unique, or several hosts show its id.", scope.HostValidators()...),
+			"hosts":   optional.SetOf(types.StringType, "Where to look for the VM, when its name is not unique, or several hosts show its id.", scope.NameValidators()...),
 			"cluster": optional.Text("The cluster in which to look for the VM, when its name is not unique.", stringvalidator.LengthAtLeast(1)),
 			"partition": optional.Object("One GPU partition. `partition = {}` takes any. The host chooses the GPU when the VM starts. "+
 				"Exactly one of `partition`, `pool` and `device` is required.", partitionAttributes()),
