@@ -124,7 +124,7 @@ func TestDocumentedMIGProfiles(t *testing.T) {
 		{[]string{"2342", "233D", "20B6", "2329"}, seven(12, 24, 48, 96)},
 		{[]string{"2335", "233B", "232C"}, seven(18, 35, 71, 141)},
 		{[]string{"2337"}, seven(8, 16, 32, 64)},
-		{[]string{"2BB9"}, map[string]int{"1g.42gb": 2, "2g.84gb": 1}},
+		{[]string{"2BB9"}, map[string]int{"1g.42gb": 2, "1g.42gb+gfx": 2, "1g.42gb+me.all": 1, "1g.42gb-me": 2, "2g.84gb": 1, "2g.84gb+gfx": 1}},
 		{[]string{"2348"}, seven(18, 36, 72, 144)},
 		{[]string{"2901"}, seven(23, 45, 90, 180)},
 		{[]string{"2941"}, seven(23, 47, 93, 186)},

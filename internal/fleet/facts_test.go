@@ -45,7 +45,7 @@ func TestWhatAHostDoesNotTellIsUnknown(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				goThrough(t, linux, host, "nothing", cases[name])
-				for _, path := range slices.Concat(figures, optionalFields(reflect.TypeOf(host), "")) {
+				for n, path := range slices.Concat(figures, optionalFields(reflect.TypeOf(host), "")) {
 					for of := -1; of < 0 || !testing.Short(); of++ {
 						lacks := cloned(host)
 						if !leaveOut(&lacks, path, of) {
@@ -53,7 +53,7 @@ func TestWhatAHostDoesNotTellIsUnknown(t *testing.T) {
 						}
 						what := fmt.Sprintf("%s of number %d", path, of)
 						goThrough(t, linux, lacks, what+" in the file", cases[name])
-						if of >= 0 || !told(path) {
+						if of >= 0 || !told(path) || testing.Short() && n%3 != len(name)%3 {
 							continue
 						}
 						hide := func(h *gpu.Host) { leaveOut(h, path, of) }

@@ -199,6 +199,9 @@ const (
 	BrokerController   ControllerRole = "broker"
 )
 
+// Watchers are the services that keep GPUs open only to watch them.
+var Watchers = []string{"nvidia-dcgm.service", "nvidia-persistenced.service", "dcgm-exporter.service", "nvsm.service"}
+
 // GPU finds a GPU by its id, without case. Ids are unique only within their host.
 func (h *Host) GPU(id string) (*GPU, bool) {
 	for i := range h.GPUs {

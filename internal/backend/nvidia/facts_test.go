@@ -71,7 +71,21 @@ func TestInstancesThatCannotBeListedAreUnknown(t *testing.T) {
 	}
 }
 
-const notSupported = 3
+// TestWhoKeepsAnInstanceOpen: the driver lists no process, and the services that run and watch are named.
+func TestWhoKeepsAnInstanceOpen(t *testing.T) {
+	g := h100(t, 1)
+	g.MIG.Enabled, g.MIG.Pending = true, true
+	f := newFixture(t, gpu.Host{GPUs: []gpu.GPU{g}, Units: []string{"nvidia-dcgm.service", "sshd.service"}})
+	f.machine.CreateInstance(0, "1g.10gb", 0)
+	f.machine.Fail(fakenvml.Fault{Function: "nvmlGpuInstanceDestroy", Code: inUse})
+	err := f.backend.DestroyInstance(t.Context(), g.ID, gpu.MIGPlacement{Profile: "1g.10gb", Start: 0})
+	if err == nil || !strings.Contains(err.Error(), "nvidia-dcgm.service") || !strings.Contains(err.Error(), "quiesce_units") || strings.Contains(err.Error(), "sshd") {
+		t.Errorf("it says %v", err)
+	}
+}
+
+// Codes of NVML.
+const notSupported, inUse = 3, 19
 
 // TestFiguresThatAPlatformDoesNotOffer: a GPU whose memory is the system's, or which is on no PCI bus, does
 // not tell these figures. It works, is shared and divided, and they are not known.

@@ -64,7 +64,7 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 			"selector": optional.Object("Narrows the GPUs. Without it every GPU is covered that has what the kind takes (partitions, MIG or vGPU types; for `mps` and `time_slicing` an NVIDIA "+
 				"GPU that is not in MIG mode), is not dismounted, and is not in a Hyper-V pool or another config. A GPU that is inserted later is then drift, with a warning.",
 				scope.SelectorAttributes()),
-			"quiesce_units": optional.SetOf(types.StringType, "With `mig` and `vgpu`: systemd units that only watch GPUs, such as `nvidia-dcgm.service` or `nvidia-persistenced.service`. Those of them that run are stopped while MIG mode "+
+			"quiesce_units": optional.SetOf(types.StringType, "With `mig` and `vgpu`: systemd units that only watch GPUs, such as `nvidia-dcgm.service` or `nvidia-persistenced.service`. Those of them that run are stopped while MIG mode changes, GPU instances are removed, "+
 				"or the GPU's virtual functions are switched, and started again. Workloads are never stopped; do not name any here. `[]` is none.",
 				setvalidator.NoNullValues(), valid.Filled{Set: setvalidator.ConflictsWith(path.MatchRoot("gpu_p"), path.MatchRoot("mps"), path.MatchRoot("time_slicing"))},
 				setvalidator.ValueStringsAre(stringvalidator.RegexMatches(unitName, "must be the name of a systemd unit"))),
