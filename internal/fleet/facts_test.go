@@ -128,7 +128,7 @@ func lives(linux bool, host *gpu.Host) map[string][]wanted {
 	fraction := func(s *gpu.Share) { s.RequestFraction, s.LimitFraction = 0.25, 0.5 }
 	amount := func(s *gpu.Share) { s.MemoryRequest, s.MemoryLimit = 4<<30, 8<<30 }
 	threads := func(s *gpu.Share) { s.ActiveThreadPercentage = 25 }
-	slices := func(c *gpu.PartitionConfig) {
+	turns := func(c *gpu.PartitionConfig) {
 		c.TimeSlicing = &gpu.TimeSlicing{Replicas: 4, Interval: gpu.TimeSliceLong}
 	}
 	mps := func(c *gpu.PartitionConfig) { c.MPS = &gpu.MPSLayout{MultiUser: true} }
@@ -145,8 +145,8 @@ func lives(linux bool, host *gpu.Host) map[string][]wanted {
 		"mig with mps":              {config(gpu.KindMIG, func(c *gpu.PartitionConfig) { instances(c); mps(c) }, randomHopper), share("s1", threads), share("s2", fraction)},
 		"mig with time slicing":     {config(gpu.KindMIG, func(c *gpu.PartitionConfig) { instances(c); c.TimeSlicing = &gpu.TimeSlicing{Replicas: 2} }, randomHopper), share("s1", plain)},
 		"mig off":                   {config(gpu.KindMIG, func(c *gpu.PartitionConfig) { c.MIG = &gpu.MIGLayout{Off: true} }, randomAmpere)},
-		"time slicing":              {config(gpu.KindTimeSlicing, slices, randomHopper, randomAda), share("s1", plain), share("s2", plain)},
-		"time slicing, with memory": {config(gpu.KindTimeSlicing, slices, randomAda), share("s1", amount), share("s2", fraction)},
+		"time slicing":              {config(gpu.KindTimeSlicing, turns, randomHopper, randomAda), share("s1", plain), share("s2", plain)},
+		"time slicing, with memory": {config(gpu.KindTimeSlicing, turns, randomAda), share("s1", amount), share("s2", fraction)},
 		"mps":                       {config(gpu.KindMPS, mps, randomHopper, randomAda), share("s1", plain), share("s2", threads)},
 		"mps, with memory":          {config(gpu.KindMPS, mps, randomAda), share("s1", amount), share("s2", fraction)},
 		"mps, limited": {config(gpu.KindMPS, func(c *gpu.PartitionConfig) {

@@ -91,8 +91,13 @@ const notSupported, inUse = 3, 19
 // not tell these figures. It works, is shared and divided, and they are not known.
 func TestFiguresThatAPlatformDoesNotOffer(t *testing.T) {
 	for _, functions := range [][]string{
-		{"nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2"}, {"nvmlDeviceGetEccMode"}, {"nvmlDeviceGetPersistenceMode"}, {"nvmlDeviceGetCudaComputeCapability"},
-		{"nvmlDeviceGetPciInfo"}, {"nvmlDeviceGetName"}, {"nvmlDeviceGetGpuInstanceProfileInfoV"},
+		{"nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2"},
+		{"nvmlDeviceGetEccMode"},
+		{"nvmlDeviceGetPersistenceMode"},
+		{"nvmlDeviceGetCudaComputeCapability"},
+		{"nvmlDeviceGetPciInfo"},
+		{"nvmlDeviceGetName"},
+		{"nvmlDeviceGetGpuInstanceProfileInfoV"},
 		{"nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetEccMode", "nvmlDeviceGetPciInfo"},
 	} {
 		t.Run(strings.Join(functions, ","), func(t *testing.T) {
