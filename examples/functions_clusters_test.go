@@ -25,7 +25,8 @@ func TestKubernetesProviderExample(t *testing.T) {
 	e.Ok("get")
 	e.Apply()
 	out := e.Ok("state", "show", "kubernetes_config_map_v1.device_plugin")
-	if !rig.Says(`"inference" = <<-EOT`, "mps: resources: - name: nvidia.com/gpu replicas: 10", `"whole"`, `namespace = "gpu-operator"`).MatchString(out) {
+	if !rig.Says(`"inference" = <<-EOT`, "mps: resources: - name: nvidia.com/gpu replicas: 10", `"whole"`, `namespace = "gpu-operator"`).
+		MatchString(out) {
 		t.Errorf("the ConfigMap is\n%s", out)
 	}
 	out = e.Ok("state", "show", `kubernetes_labels.gpu_node["gpu-node-02"]`)

@@ -30,19 +30,29 @@ func TestFunctionExamples(t *testing.T) {
 			`    renameByDefault: true\n    failRequestsGreaterThanOne: true\n    resources:\n` +
 			`      - name: nvidia.com/gpu\n        replicas: 4\n      - name: nvidia.com/mig-1g.10gb\n        replicas: 2\n"}`,
 		"dra_resources": `{"manifests": "` +
-			`apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata:\n  name: inference-1g.10gb\nspec:\n  selectors:\n    - cel:\n        expression: device.driver == \"gpu.nvidia.com\" && device.attributes[\"gpu.nvidia.com\"].type == \"mig\" && device.attributes[\"gpu.nvidia.com\"].profile == \"1g.10gb\" && device.attributes[\"gpu.nvidia.com\"].parentUUID in [\"GPU-2c0d8a52-7f2e-4c39-9a61-50f1d0a7c001\"]\n---\n` +
-			`apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata:\n  name: inference-3g.40gb\nspec:\n  selectors:\n    - cel:\n        expression: device.driver == \"gpu.nvidia.com\" && device.attributes[\"gpu.nvidia.com\"].type == \"mig\" && device.attributes[\"gpu.nvidia.com\"].profile == \"3g.40gb\" && device.attributes[\"gpu.nvidia.com\"].parentUUID in [\"GPU-2c0d8a52-7f2e-4c39-9a61-50f1d0a7c001\", \"GPU-2c0d8a52-7f2e-4c39-9a61-50f1d0a7c002\"]\n---\n` +
-			`apiVersion: resource.k8s.io/v1\nkind: ResourceClaimTemplate\nmetadata:\n  name: inference-1g.10gb\n  namespace: ml\nspec:\n  spec:\n    devices:\n      requests:\n        - name: gpu\n          exactly:\n            deviceClassName: inference-1g.10gb\n---\n` +
-			`apiVersion: resource.k8s.io/v1\nkind: ResourceClaimTemplate\nmetadata:\n  name: inference-3g.40gb\n  namespace: ml\nspec:\n  spec:\n    devices:\n      requests:\n        - name: gpu\n          exactly:\n            deviceClassName: inference-3g.40gb\n` + `"}`,
+			`apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata:\n  name: inference-1g.10gb\nspec:\n  selectors:\n    - cel:\n        ` +
+			`expression: device.driver == \"gpu.nvidia.com\" && device.attributes[\"gpu.nvidia.com\"].type == \"mig\" && ` +
+			`device.attributes[\"gpu.nvidia.com\"].profile == \"1g.10gb\" && device.attributes[\"gpu.nvidia.com\"].parentUUID in ` +
+			`[\"GPU-2c0d8a52-7f2e-4c39-9a61-50f1d0a7c001\"]\n---\n` +
+			`apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata:\n  name: inference-3g.40gb\nspec:\n  selectors:\n    - cel:\n        ` +
+			`expression: device.driver == \"gpu.nvidia.com\" && device.attributes[\"gpu.nvidia.com\"].type == \"mig\" && ` +
+			`device.attributes[\"gpu.nvidia.com\"].profile == \"3g.40gb\" && device.attributes[\"gpu.nvidia.com\"].parentUUID in ` +
+			`[\"GPU-2c0d8a52-7f2e-4c39-9a61-50f1d0a7c001\", \"GPU-2c0d8a52-7f2e-4c39-9a61-50f1d0a7c002\"]\n---\n` +
+			`apiVersion: resource.k8s.io/v1\nkind: ResourceClaimTemplate\nmetadata:\n  name: inference-1g.10gb\n  namespace: ml\nspec:\n  spec:\n ` +
+			`   devices:\n      requests:\n        - name: gpu\n          exactly:\n            deviceClassName: inference-1g.10gb\n---\n` +
+			`apiVersion: resource.k8s.io/v1\nkind: ResourceClaimTemplate\nmetadata:\n  name: inference-3g.40gb\n  namespace: ml\nspec:\n  spec:\n ` +
+			`   devices:\n      requests:\n        - name: gpu\n          exactly:\n            deviceClassName: inference-3g.40gb\n` + `"}`,
 		"slurm_gres": `{
 			"gres_conf": "NodeName=gpu[01-02] Name=gpu Type=a100 File=/dev/nvidia0 Cores=0-31\n` +
 			`NodeName=gpu[01-02] Name=gpu Type=a100 File=/dev/nvidia1 Cores=32-63\n` +
 			`NodeName=gpu[01-02] Name=gpu Type=t4 File=/dev/nvidia2\n` +
 			`NodeName=gpu[01-02] Name=mps Count=100 File=/dev/nvidia1\n` +
 			`NodeName=gpu[01-02] Name=shard Count=4 File=/dev/nvidia2\n` +
-			`NodeName=gpu03 AutoDetect=off Name=gpu Type=3g.40gb MultipleFiles=/dev/nvidia0,/dev/nvidia-caps/nvidia-cap21,/dev/nvidia-caps/nvidia-cap22\n` +
+			`NodeName=gpu03 AutoDetect=off Name=gpu Type=3g.40gb ` +
+			`MultipleFiles=/dev/nvidia0,/dev/nvidia-caps/nvidia-cap21,/dev/nvidia-caps/nvidia-cap22\n` +
 			`NodeName=gpu03 AutoDetect=off Name=gpu Type=3g.40gb MultipleFiles=/dev/nvidia0,/dev/nvidia-caps/nvidia-cap30,/dev/nvidia-caps/nvidia-cap31\n",
-			"slurm_conf": ["GresTypes=gpu,mps,shard", "NodeName=gpu03 Gres=gpu:3g.40gb:2", "NodeName=gpu[01-02] Gres=gpu:a100:2,gpu:t4:1,mps:100,shard:4"]}`,
+			"slurm_conf": ["GresTypes=gpu,mps,shard", "NodeName=gpu03 Gres=gpu:3g.40gb:2", "NodeName=gpu[01-02] Gres=gpu:a100:2,gpu:t4:1,mps:100,` +
+			`shard:4"]}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -147,7 +147,8 @@ func (s *site) copy(from, to string) {
 // sh runs a command as a step of a pipeline does. What it says comes out.
 func (s *site) sh(dir, command string, env map[string]string) string {
 	s.t.Helper()
-	command = regexp.MustCompile(`/(?:opt|etc/atlantis|mnt/workspace|tmp)/`).ReplaceAllStringFunc(command, func(dir string) string { return s.root + dir })
+	command = regexp.MustCompile(`/(?:opt|etc/atlantis|mnt/workspace|tmp)/`).
+		ReplaceAllStringFunc(command, func(dir string) string { return s.root + dir })
 	cmd := exec.CommandContext(s.t.Context(), "bash", "-e", "-c", command)
 	cmd.Dir = dir
 	cmd.Env = []string{"PATH=" + filepath.Join(s.root, "bin") + ":" + os.Getenv("PATH")}
@@ -478,7 +479,8 @@ func walkGitLab(t *testing.T) reads {
 			got["ran"] = append(got["ran"], id)
 			work := filepath.Join(s.root, "work", id)
 			env := map[string]string{
-				"CI_DEFAULT_BRANCH": "main", "CI_PROJECT_DIR": work, "CI_API_V4_URL": "https://git.example/api/v4", "CI_PROJECT_ID": "1", "CI_MERGE_REQUEST_IID": "1",
+				"CI_DEFAULT_BRANCH": "main", "CI_PROJECT_DIR": work, "CI_API_V4_URL": "https://git.example/api/v4",
+				"CI_PROJECT_ID": "1", "CI_MERGE_REQUEST_IID": "1",
 			}
 			for name, v := range gitlabVariables {
 				if v.environment == job.Environment.Name && (protected || !v.protected) {

@@ -134,7 +134,8 @@ func TestGitOpsKeepsToTheMaintenanceWindow(t *testing.T) {
 	t.Parallel()
 	p := newPipeline(t)
 	opens := time.Now().UTC().Add(12 * time.Hour)
-	p.Env = append(p.Env, fmt.Sprintf("TF_VAR_maintenance_window={start=%q,end=%q,timezone=\"UTC\"}", opens.Format("15:04"), opens.Add(time.Hour).Format("15:04")))
+	p.Env = append(p.Env, fmt.Sprintf("TF_VAR_maintenance_window={start=%q,end=%q,timezone=\"UTC\"}",
+		opens.Format("15:04"), opens.Add(time.Hour).Format("15:04")))
 	p.ok("plan")
 	before := p.powers()
 	out, code := p.gpus("apply") // what disturbs nobody is done: the count of idle GPUs
@@ -209,7 +210,8 @@ func TestGitOpsFiles(t *testing.T) {
 		if _, err := os.Stat(tool); err != nil {
 			t.Skip("there is no actionlint: make tools builds it")
 		}
-		out, err := exec.CommandContext(t.Context(), tool, "-shellcheck=", "-pyflakes=", "-config-file", gitopsDir+"/github-actions/actionlint.yaml", gitopsDir+"/github-actions/gpus.yml").CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), tool, "-shellcheck=", "-pyflakes=", "-config-file",
+			gitopsDir+"/github-actions/actionlint.yaml", gitopsDir+"/github-actions/gpus.yml").CombinedOutput()
 		if err != nil || len(out) > 0 {
 			t.Errorf("%v\n%s", err, out)
 		}

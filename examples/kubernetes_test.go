@@ -49,7 +49,9 @@ func withKubernetes(c *rig.CLI) {
 	if err != nil {
 		c.T.Fatal(err)
 	}
-	rig.Write(c.T, rc, fmt.Sprintf("provider_installation {\n dev_overrides {\n  \"gpufleet/gpu\" = %q\n  \"hashicorp/kubernetes\" = %q\n }\n direct {}\n}\n", filepath.Dir(own), dir))
+	rig.Write(c.T, rc,
+		fmt.Sprintf("provider_installation {\n dev_overrides {\n  \"gpufleet/gpu\" = %q\n  \"hashicorp/kubernetes\" = %q\n }\n direct {}\n}\n",
+			filepath.Dir(own), dir))
 	c.Env = append(c.Env, "TF_CLI_CONFIG_FILE="+rc, kubernetesProvider+"=1")
 }
 
@@ -98,7 +100,9 @@ func (o kubernetesObject) Metadata(_ context.Context, _ resource.MetadataRequest
 func (o kubernetesObject) Schema(_ context.Context, _ resource.SchemaRequest, resp *resource.SchemaResponse) {
 	resp.Schema = resourceschema.Schema{
 		Attributes: o.attributes,
-		Blocks:     map[string]resourceschema.Block{"metadata": resourceschema.ListNestedBlock{NestedObject: resourceschema.NestedBlockObject{Attributes: o.metadata}}},
+		Blocks: map[string]resourceschema.Block{
+			"metadata": resourceschema.ListNestedBlock{NestedObject: resourceschema.NestedBlockObject{Attributes: o.metadata}},
+		},
 	}
 }
 

@@ -250,7 +250,8 @@ func TestExamplesSayNoWhereTheirReadmesDo(t *testing.T) {
 		t.Parallel()
 		dir := examplesDir + "/edge-two-t4"
 		e := copyExample(t, dir+"/fleet.json", dir+"/main.tf")
-		rig.Write(t, filepath.Join(e.Dir, "more.tf"), "resource \"gpu_partition_config\" \"t4\" {\n  hosts = [\"edge01\"]\n  gpu_p = { partition_count = 2 }\n}\n")
+		rig.Write(t, filepath.Join(e.Dir, "more.tf"),
+			"resource \"gpu_partition_config\" \"t4\" {\n  hosts = [\"edge01\"]\n  gpu_p = { partition_count = 2 }\n}\n")
 		out := e.Fails("plan")
 		rig.WantSaid(t, out, "its driver offers no partitions", "Rule: nothing-selected")
 	})
@@ -265,11 +266,14 @@ func TestExamplesSayNoWhereTheirReadmesDo(t *testing.T) {
 		t.Parallel()
 		e := copyExample(t, examplesDir+"/linux-hgx/fleet.json", examplesDir+"/linux-hgx/main.tf")
 		e.edit("main.tf", `profiles = { "3g.40gb" = 2 }`, `profiles = { "7g.80gb" = 1 }`)
-		rig.WantSaid(t, e.Fails("plan"), "MIG instances in use block the change", "process 48213 (python3, container 3f2ab90c41d7)", "Rule: mig-placement")
+		rig.WantSaid(t, e.Fails("plan"), "MIG instances in use block the change", "process 48213 (python3, container 3f2ab90c41d7)",
+			"Rule: mig-placement")
 	})
 	for text, x := range map[string]struct{ from, to, found, rule string }{
-		"a team has no more than its quota":  {"threads = 30 }", "threads = 90 }", "vision", "pool-quota"},
-		"no GPU has more memory than it has": {"memory = 24576", "memory = 65536", "The share requests more memory than the device has", "fraction-not-in-mode"},
+		"a team has no more than its quota": {"threads = 30 }", "threads = 90 }", "vision", "pool-quota"},
+		"no GPU has more memory than it has": {
+			"memory = 24576", "memory = 65536", "The share requests more memory than the device has", "fraction-not-in-mode",
+		},
 	} {
 		t.Run(text, func(t *testing.T) {
 			t.Parallel()
@@ -306,7 +310,8 @@ func TestResourceExamples(t *testing.T) {
 		"gpu_partition_config": {"hv01: partition_config vdi", "hv02: partition_config vdi"},
 		"gpu_pool":             {"hv01: pool render", "hv02: pool render"},
 		"gpu_vm_assignment": {
-			"hv01: partition_config vdi", "hv01: vm_assignment AVD-01", "hv01: vm_assignment AVD-02", "hv02: partition_config vdi", "hv02: vm_assignment AVD-07",
+			"hv01: partition_config vdi", "hv01: vm_assignment AVD-01", "hv01: vm_assignment AVD-02", "hv02: partition_config vdi",
+			"hv02: vm_assignment AVD-07",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -413,8 +418,9 @@ output "hosts" {
 func TestImportExamples(t *testing.T) {
 	t.Parallel()
 	for name, address := range map[string]string{
-		"gpu_partition_config": "gpu_partition_config.vdi", "gpu_pool": "gpu_pool.render", "gpu_vm_assignment": `gpu_vm_assignment.desktop["avd-01"]`,
-		"gpu_share": "gpu_share.ocr",
+		"gpu_partition_config": "gpu_partition_config.vdi", "gpu_pool": "gpu_pool.render",
+		"gpu_vm_assignment": `gpu_vm_assignment.desktop["avd-01"]`,
+		"gpu_share":         "gpu_share.ocr",
 	} {
 		dir, fleet := filepath.Join(examplesDir, "resources", name), vdiFleet
 		if name == "gpu_share" {

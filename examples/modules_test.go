@@ -118,20 +118,53 @@ func TestModuleExamples(t *testing.T) {
 func TestModulesRefuseTheImpossible(t *testing.T) {
 	t.Parallel()
 	for _, x := range []struct{ name, module, from, to, want string }{
-		{"more desktops than seats", "azure-local-vdi", "vram_mib = 1800", "vram_mib = 7000", "The groups have 5 desktops, more than the 2 seats that are left when a node fails (keep_failover_seats)"},
-		{"no desktop fits", "azure-local-vdi", "vram_mib = 1800", "vram_mib = 90000", "The groups need 90000 MiB for a desktop, and the GPUs offer partitions of at most 15168 MiB."},
+		{
+			"more desktops than seats", "azure-local-vdi", "vram_mib = 1800", "vram_mib = 7000",
+			"The groups have 5 desktops, more than the 2 seats that are left when a node fails (keep_failover_seats)",
+		},
+		{
+			"no desktop fits", "azure-local-vdi", "vram_mib = 1800", "vram_mib = 90000",
+			"The groups need 90000 MiB for a desktop, and the GPUs offer partitions of at most 15168 MiB.",
+		},
 		{"an unknown desktop", "azure-local-vdi", `"avd-08"`, `"avd-80"`, "The groups name VMs that none of the hosts has: avd-80."},
-		{"mixed desktops", "azure-local-vdi", `["hv01", "hv02"]`, `["hv01", "hv03"]`, "The hosts have GPUs of several models, and the desktops need one: NVIDIA A2, NVIDIA A16. Name it in model, or leave out hosts."},
-		{"more VMs than GPUs", "windows-cluster-pool", "cad-03 = {}", "cad-03 = {}, cad-02 = {}", "The vms need 3 GPUs, more than the pool has when a node fails (keep_failover_gpus): the gpu_ids name 4 on 2 nodes."},
+		{
+			"mixed desktops", "azure-local-vdi", `["hv01", "hv02"]`, `["hv01", "hv03"]`,
+			"The hosts have GPUs of several models, and the desktops need one: NVIDIA A2, NVIDIA A16. Name it in model, or leave out hosts.",
+		},
+		{
+			"more VMs than GPUs", "windows-cluster-pool", "cad-03 = {}", "cad-03 = {}, cad-02 = {}",
+			"The vms need 3 GPUs, more than the pool has when a node fails (keep_failover_gpus): the gpu_ids name 4 on 2 nodes.",
+		},
 		{"an unknown VM", "windows-cluster-pool", "cad-03 = {}", "cad-30 = {}", "The vms name VMs that none of the hosts has: cad-30."},
-		{"too many instances", "mig-inference-node", `"1g.10gb", count = 2`, `"1g.10gb", count = 8`, "The workloads have more instances than a GPU takes: 1g.10gb fits 7 times."},
-		{"instances that do not fit together", "mig-inference-node", `profile = "3g.40gb"`, `profile = "7g.80gb"`, "The workloads do not fit a GPU of the hosts together."},
-		{"mixed nodes", "mig-inference-node", `["hgx01"]`, `["hgx01", "hgx09"]`, "The hosts have GPUs of several models with MIG, whose profiles differ: NVIDIA H100 80GB HBM3, NVIDIA H200."},
+		{
+			"too many instances", "mig-inference-node", `"1g.10gb", count = 2`, `"1g.10gb", count = 8`,
+			"The workloads have more instances than a GPU takes: 1g.10gb fits 7 times.",
+		},
+		{
+			"instances that do not fit together", "mig-inference-node", `profile = "3g.40gb"`, `profile = "7g.80gb"`,
+			"The workloads do not fit a GPU of the hosts together.",
+		},
+		{
+			"mixed nodes", "mig-inference-node", `["hgx01"]`, `["hgx01", "hgx09"]`,
+			"The hosts have GPUs of several models with MIG, whose profiles differ: NVIDIA H100 80GB HBM3, NVIDIA H200.",
+		},
 		{"more GPUs than there are", "container-shares", "gpus = 2.5", "gpus = 3.5", "The teams may take 5 GPUs together, and the hosts have 4."},
-		{"more threads than GPUs", "container-shares", "gpus = 1.5", "gpus = 0.5", "The shares of a team have more threads than the gpus of the team: vision has 75% of 50%."},
-		{"more VMs than the site has GPUs", "edge-site", `["vision-01"]`, `["vision-01", "vision-02"]`, "The vms and containers need 3 GPUs, and host edge01 has 2 of the model that can be given whole."},
-		{"an unknown VM of a site", "edge-site", `["vision-01"]`, `["vision-10"]`, "The vms and containers name VMs that host edge01 does not have: vision-10."},
-		{"a mixed site", "edge-site", `"edge01"`, `"edge02"`, "The host edge02 has GPUs of several models: NVIDIA T4, NVIDIA A2. Name one in model."},
+		{
+			"more threads than GPUs", "container-shares", "gpus = 1.5", "gpus = 0.5",
+			"The shares of a team have more threads than the gpus of the team: vision has 75% of 50%.",
+		},
+		{
+			"more VMs than the site has GPUs", "edge-site", `["vision-01"]`, `["vision-01", "vision-02"]`,
+			"The vms and containers need 3 GPUs, and host edge01 has 2 of the model that can be given whole.",
+		},
+		{
+			"an unknown VM of a site", "edge-site", `["vision-01"]`, `["vision-10"]`,
+			"The vms and containers name VMs that host edge01 does not have: vision-10.",
+		},
+		{
+			"a mixed site", "edge-site", `"edge01"`, `"edge02"`,
+			"The host edge02 has GPUs of several models: NVIDIA T4, NVIDIA A2. Name one in model.",
+		},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			t.Parallel()
@@ -222,7 +255,8 @@ func moduleTables(t *testing.T, name string) string {
 		return "`" + s + "`"
 	}
 	anchor := func(kind, s string) string {
-		return fmt.Sprintf("<a name=\"%s_%s\"></a> [%s](#%s\\_%s)", kind, s, strings.ReplaceAll(s, "_", `\_`), kind, strings.ReplaceAll(s, "_", `\_`))
+		return fmt.Sprintf("<a name=\"%s_%s\"></a> [%s](#%s\\_%s)", kind, s, strings.ReplaceAll(s, "_", `\_`),
+			kind, strings.ReplaceAll(s, "_", `\_`))
 	}
 	byName := func(a, b *hclsyntax.Block) int {
 		return strings.Compare(strings.Join(a.Labels, "."), strings.Join(b.Labels, "."))
@@ -235,7 +269,8 @@ func moduleTables(t *testing.T, name string) string {
 
 	var out strings.Builder
 	fmt.Fprintf(&out, "## Requirements\n\n| Name | Version |\n|------|---------|\n| %s | >= 1.9 |\n\n", anchor("requirement", "terraform"))
-	fmt.Fprintf(&out, "## Providers\n\n| Name | Version |\n|------|---------|\n| %s | n/a |\n\n## Modules\n\nNo modules.\n\n", anchor("provider", "gpu"))
+	fmt.Fprintf(&out, "## Providers\n\n| Name | Version |\n|------|---------|\n| %s | n/a |\n\n## Modules\n\nNo modules.\n\n",
+		anchor("provider", "gpu"))
 	out.WriteString("## Resources\n\n| Name | Type |\n|------|------|\n")
 	for _, b := range things {
 		kind, folder := "resource", "resources"
@@ -251,7 +286,8 @@ func moduleTables(t *testing.T, name string) string {
 		if d := b.Body.Attributes["default"]; d != nil {
 			value, required = code(source(d.Expr)), "no"
 		}
-		fmt.Fprintf(&out, "| %s | %s | %s | %s | %s |\n", anchor("input", b.Labels[0]), text(b, "description"), code(source(b.Body.Attributes["type"].Expr)), value, required)
+		fmt.Fprintf(&out, "| %s | %s | %s | %s | %s |\n", anchor("input", b.Labels[0]), text(b, "description"),
+			code(source(b.Body.Attributes["type"].Expr)), value, required)
 	}
 	out.WriteString("\n## Outputs\n\n| Name | Description |\n|------|-------------|\n")
 	for _, b := range outputs {
@@ -278,7 +314,8 @@ func TestModulesAreReleased(t *testing.T) {
 	release := func(args ...string) {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), "../tools/modules", args...)
-		cmd.Env = append(os.Environ(), "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com")
+		cmd.Env = append(os.Environ(), "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a",
+			"GIT_COMMITTER_EMAIL=a@example.com")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%q: %v\n%s", args, err, out)
 		}

@@ -50,8 +50,13 @@ func TestPolicies(t *testing.T) {
 			config: forecast("avd-01", "avd-02") + rig.AssignAll([]string{"avd-01", "avd-02"}, ""), settings: map[string]any{"max_stops": 1},
 			want: []string{"2 VMs would be stopped, and more than 1 need a change_ticket: avd-01, avd-02"},
 		},
-		"many with a ticket": {config: ticket + forecast("avd-01", "avd-02") + rig.AssignAll([]string{"avd-01", "avd-02"}, ""), settings: map[string]any{"max_stops": 1}},
-		"no forecast":        {config: rig.AssignAll([]string{"avd-01"}, ""), want: []string{"1 gpu_ resources change, and the plan has no gpu_change_forecast"}},
+		"many with a ticket": {
+			config:   ticket + forecast("avd-01", "avd-02") + rig.AssignAll([]string{"avd-01", "avd-02"}, ""),
+			settings: map[string]any{"max_stops": 1},
+		},
+		"no forecast": {
+			config: rig.AssignAll([]string{"avd-01"}, ""), want: []string{"1 gpu_ resources change, and the plan has no gpu_change_forecast"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -63,7 +68,8 @@ func TestPolicies(t *testing.T) {
 	t.Run("a reset", func(t *testing.T) {
 		t.Parallel()
 		r := rig.New(t, rig.HGX(rig.A100, 1))
-		c := rig.NewProcesses(t, r.Block()+"data \"gpu_change_forecast\" \"run\" {\n  hosts = [\"hgx01\"]\n  mig   = { profiles = { \"3g.40gb\" = 2 } }\n}\n"+
+		c := rig.NewProcesses(t, r.Block()+"data \"gpu_change_forecast\" \"run\" {\n  hosts = [\"hgx01\"]\n  mig   = { profiles = { "+
+			"\"3g.40gb\" = 2 } }\n}\n"+
 			rig.MIGOf("ml", rig.Halves, `max_disruption = "gpu_reset"`))
 		at := func(text string) map[string]any {
 			when, err := time.Parse(time.RFC3339, text)
@@ -89,7 +95,8 @@ func wantDenied(t *testing.T, opa string, c *rig.CLI, settings map[string]any, w
 		t.Fatal(err)
 	}
 	rig.Write(t, data, string(text))
-	out, err := exec.CommandContext(t.Context(), opa, "eval", "--format=raw", "--data", "policy/gpu.rego", "--data", data, "--input", plan, "data.main.deny").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), opa, "eval", "--format=raw", "--data", "policy/gpu.rego",
+		"--data", data, "--input", plan, "data.main.deny").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

@@ -77,7 +77,8 @@ func TestREADMEsAsTheyAreWritten(t *testing.T) {
 					cmd.Args[2] = strings.Join(lines, "")
 				}
 				cmd.Dir = dir
-				cmd.Env = append(os.Environ(), "PATH="+path+":"+os.Getenv("PATH"), "GOGC=100", "TF_IN_AUTOMATION=1", "TF_INPUT=0", "CHECKPOINT_DISABLE=1",
+				cmd.Env = append(os.Environ(), "PATH="+path+":"+os.Getenv("PATH"), "GOGC=100", "TF_IN_AUTOMATION=1",
+					"TF_INPUT=0", "CHECKPOINT_DISABLE=1",
 					"TF_CLI_ARGS=-no-color", "TF_CLI_ARGS_apply=-auto-approve", "TF_CLI_ARGS_destroy=-auto-approve")
 				if out, err := cmd.CombinedOutput(); err != nil {
 					t.Errorf("%v\n%s", err, out)

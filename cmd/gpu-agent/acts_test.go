@@ -9,7 +9,9 @@ import (
 // claimed is a host with the claim of a config.
 func claimed(h gpu.Host, c gpu.PartitionConfig, gpus ...string) gpu.Host {
 	c.GPUs = map[string][]string{h.Name: gpus}
-	h.Claims = []gpu.Claim{{Kind: gpu.ClaimConfig, ID: c.ID, Owner: "vdi-prod", Token: "t1", Revision: 1, GPUs: gpus, Want: gpu.Want{Config: &c}}}
+	h.Claims = []gpu.Claim{
+		{Kind: gpu.ClaimConfig, ID: c.ID, Owner: "vdi-prod", Token: "t1", Revision: 1, GPUs: gpus, Want: gpu.Want{Config: &c}},
+	}
 	return h
 }
 
@@ -74,7 +76,8 @@ func TestMPSActs(t *testing.T) {
 	h := gpu.Host{
 		Name: "hv01", Platform: gpu.Linux, OS: gpu.OS{Name: "Ubuntu 24.04.3 LTS"}, MPS: &gpu.MPSHost{Program: "/usr/bin/nvidia-cuda-mps-control"},
 		GPUs: []gpu.GPU{{
-			ID: id, Model: "NVIDIA L40S", Vendor: "NVIDIA", PCI: gpu.PCIID{Vendor: "10DE", Device: "26B9"}, VRAM: 48 << 30, Driver: gpu.Driver{Version: "580.95.05"},
+			ID: id, Model: "NVIDIA L40S", Vendor: "NVIDIA", PCI: gpu.PCIID{Vendor: "10DE", Device: "26B9"},
+			VRAM: 48 << 30, Driver: gpu.Driver{Version: "580.95.05"},
 			Address: "0000:41:00.0", ComputeMode: gpu.ComputeExclusiveProcess, TimeSlice: gpu.TimeSliceDefault, ComputeCapability: "8.9",
 		}},
 	}

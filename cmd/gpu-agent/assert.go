@@ -112,7 +112,9 @@ func compare(file, label string, host *gpu.Host) (diff []string, compared string
 	want, err := readLayout(file, data, host.Name)
 	if err != nil {
 		if _, isMIGParted := migparted.Parse(data); isMIGParted == nil {
-			return nil, "", &codedError{code: exitBadUsage, err: fmt.Errorf("%s is a configuration of mig-parted: say with --label which of its labels is wanted", file)}
+			return nil, "", &codedError{
+				code: exitBadUsage, err: fmt.Errorf("%s is a configuration of mig-parted: say with --label which of its labels is wanted", file),
+			}
 		}
 		return nil, "", err
 	}

@@ -114,8 +114,9 @@ func underLease(ctx context.Context, client *agent.Client, command string, ttl t
 		machine = "this host"
 	}
 	req := agent.LeaseRequest{
-		Run: fmt.Sprintf("%s-%d-%d", command, os.Getpid(), time.Now().UnixNano()), Holder: fmt.Sprintf("gpu-agent %s on %s, process %d", command, machine, os.Getpid()),
-		TTL: ttl, Cluster: true,
+		Run:    fmt.Sprintf("%s-%d-%d", command, os.Getpid(), time.Now().UnixNano()),
+		Holder: fmt.Sprintf("gpu-agent %s on %s, process %d", command, machine, os.Getpid()),
+		TTL:    ttl, Cluster: true,
 	}
 	fence, err := client.AcquireLease(ctx, req)
 	if ae, ok := errors.AsType[*agent.Error](err); ok && ae.Code == agent.LeaseHeld {

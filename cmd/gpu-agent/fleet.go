@@ -44,7 +44,8 @@ partition counts and MIG profiles; units, drivers and addresses are made up.
 			if _, err := simulated.Create(args[0], fleet); err != nil {
 				return err
 			}
-			_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d hosts with %d GPUs each, %d VMs\n", args[0], len(spec.Hosts), len(spec.Models), len(spec.VMs))
+			_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d hosts with %d GPUs each, %d VMs\n", args[0], len(spec.Hosts),
+				len(spec.Models), len(spec.VMs))
 			return nil
 		},
 	}

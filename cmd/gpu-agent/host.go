@@ -47,7 +47,8 @@ func (o *hostOptions) register(flags *pflag.FlagSet) {
 	flags.StringVar(&o.backend, "backend", platform, "the platform: hyperv, nvidia or simulated (GPU_AGENT_BACKEND)")
 	flags.StringVar(&o.fleet, "fleet", "", "fleet file of the simulated backend (GPU_AGENT_FLEET)")
 	flags.StringVar(&o.host, "host", "", "host of the fleet file (GPU_AGENT_HOST)")
-	flags.StringVar(&o.stateDir, "state-dir", "", "directory for claims, lease and journal; "+statedir.DefaultDir()+" without it, the fleet file with a simulated host (GPU_AGENT_STATE_DIR)")
+	flags.StringVar(&o.stateDir, "state-dir", "", "directory for claims, lease and journal; "+statedir.DefaultDir()+
+		" without it, the fleet file with a simulated host (GPU_AGENT_STATE_DIR)")
 	o.role = leastRole(agent.Operator)
 	flags.Var(&o.role, "role", "what the caller may do: operator or reader; what else gives a role can only narrow it (GPU_AGENT_ROLE)")
 }
@@ -93,7 +94,9 @@ func (o *hostOptions) openSimulated() (backend.Backend, backend.Store, error) {
 	if name == "" {
 		names := fleet.Hosts()
 		if len(names) != 1 {
-			return nil, nil, &codedError{code: exitBadUsage, err: fmt.Errorf("%s has the hosts %v; --host NAME says which of them this is", o.fleet, names)}
+			return nil, nil, &codedError{
+				code: exitBadUsage, err: fmt.Errorf("%s has the hosts %v; --host NAME says which of them this is", o.fleet, names),
+			}
 		}
 		name = names[0]
 	}
@@ -119,7 +122,8 @@ func (o *hostOptions) server(ctx context.Context, opts ...agent.Option) (*agent.
 		name = ""
 	}
 	role := func(context.Context) (agent.Role, error) { return agent.Role(o.role), nil }
-	return agent.NewServer(b, store, append([]agent.Option{agent.WithHostName(name), agent.WithVersion(version), agent.WithRole(role)}, opts...)...), nil
+	return agent.NewServer(b, store,
+		append([]agent.Option{agent.WithHostName(name), agent.WithVersion(version), agent.WithRole(role)}, opts...)...), nil
 }
 
 // withClient runs a command that speaks with the agent of this host.

@@ -14,5 +14,6 @@ import (
 const platform = ""
 
 func openPlatform(context.Context) (backend.Backend, error) {
-	return nil, errors.New("this build has no backend for this platform (on Linux, gpu-agent has to be built with cgo); --backend simulated --fleet FILE --host NAME works on a simulated host")
+	return nil, errors.New("this build has no backend for this platform (on Linux, gpu-agent has to be built with cgo); --backend simulated " +
+		"--fleet FILE --host NAME works on a simulated host")
 }

@@ -122,9 +122,12 @@ func show(out io.Writer, h *gpu.Host) {
 	list(out, "\nPools", table.Row{"Pool", "GPUs"}, h.Pools, func(p gpu.Pool) table.Row {
 		return table.Row{named(p.Name), strings.Join(p.GPUs, "\n")}
 	})
-	list(out, "\nClaims", table.Row{"Kind", "Id", "Owner"}, h.Claims, func(c gpu.Claim) table.Row { return table.Row{c.Kind, named(c.ID), named(c.Owner)} })
+	list(out, "\nClaims", table.Row{"Kind", "Id", "Owner"}, h.Claims, func(c gpu.Claim) table.Row {
+		return table.Row{c.Kind, named(c.ID), named(c.Owner)}
+	})
 	showUnreadable(out, h.Unreadable)
-	list(out, "\nParts that cannot be read", table.Row{"Part", "Why"}, h.Unknown, func(u gpu.Unknown) table.Row { return table.Row{u.What(), u.Why} })
+	list(out, "\nParts that cannot be read", table.Row{"Part", "Why"}, h.Unknown,
+		func(u gpu.Unknown) table.Row { return table.Row{u.What(), u.Why} })
 }
 
 // showPartitions lists the GPUs of a Hyper-V host.
@@ -163,7 +166,8 @@ func showLinux(gpus table.Writer, h *gpu.Host) {
 			}
 		}
 		if v := g.VGPU; v != nil { // below the instances that they live in
-			row[6] = strings.TrimSpace(fmt.Sprintf("%s\n%s", row[6], strings.NewReplacer(", ", "\n", "virtual ", "").Replace(vgpuText(new(v.State())))))
+			row[6] = strings.TrimSpace(fmt.Sprintf("%s\n%s", row[6],
+				strings.NewReplacer(", ", "\n", "virtual ", "").Replace(vgpuText(new(v.State())))))
 		}
 		users := words.Each(g.Processes, processText)
 		if v := g.VGPU; v != nil {

@@ -19,7 +19,8 @@ func TestTheUsersOfAGPUAreToldApart(t *testing.T) {
 			begins = append(begins, "4"+strings.TrimSpace(who))
 		}
 	}
-	if got := strings.Join(begins, "|"); got != "4525 gpu-client, share|4533 nvidia-cuda-mps-server|4600 x" || !strings.Contains(out.String(), " notebook ") {
+	if got := strings.Join(begins, "|"); got != "4525 gpu-client, share|4533 nvidia-cuda-mps-server|4600 x" ||
+		!strings.Contains(out.String(), " notebook ") {
 		t.Errorf("the lines that begin with a process are %q:\n%s", got, out.String())
 	}
 }

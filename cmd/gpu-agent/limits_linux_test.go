@@ -55,10 +55,12 @@ func list(element string, n int) string {
 // accepted, and beyond.
 func worst() map[string]string {
 	document := func(field, value string) string {
-		return fmt.Sprintf(`{"id":"c","host":"hv01","token":"t","want":{"vm_assignment":{"kind":"partition","vm":"avd-01","partition":{}}},%q:%s}`, field, value)
+		return fmt.Sprintf(
+			`{"id":"c","host":"hv01","token":"t","want":{"vm_assignment":{"kind":"partition","vm":"avd-01","partition":{}}},%q:%s}`, field, value)
 	}
 	claim := func(inner string) string { return `{"kind":"vm_assignment","id":"` + vm1 + `",` + inner + `}` }
-	assignment := `{"vm_assignment":{"kind":"partition","partition":{"quotas":{"vram":{"min":1,"max":1}}},"settings":{"guest_controlled_cache":true}}}`
+	assignment := `{"vm_assignment":{"kind":"partition","partition":{"quotas":{"vram":{"min":1,"max":1}}},` +
+		`"settings":{"guest_controlled_cache":true}}}`
 	// Few bytes for many structures: 1.6 million empty claims took 2.3 GiB.
 	return map[string]string{
 		"claims":                document("claims", list("{}", 2000)),
@@ -70,10 +72,12 @@ func worst() map[string]string {
 		"strings":               document("prior", `{"vm_assignment":{"vm":"`+strings.Repeat(`\u00e9`, 170_000)+`"}}`),
 		"unknown fields":        document("x", list(list("1", 1999), 29)),
 		"depth":                 document("x", strings.Repeat("[", 500_000)),
-		"a count":               `{"id":"c","host":"hv01","token":"t","want":{"vm_assignment":{"kind":"pool","vm":"avd-01","pool":{"id":"render","name":"render","count":1024}}}}`,
-		"a large count":         `{"id":"c","host":"hv01","token":"t","want":{"vm_assignment":{"kind":"pool","vm":"avd-01","pool":{"id":"render","name":"render","count":2000000000}}}}`,
-		"no JSON":               strings.Repeat("x", 1<<20),
-		"8 MB":                  document("claims", list("{}", 2_700_000)),
+		"a count": `{"id":"c","host":"hv01","token":"t","want":{"vm_assignment":{"kind":"pool","vm":"avd-01",` +
+			`"pool":{"id":"render","name":"render","count":1024}}}}`,
+		"a large count": `{"id":"c","host":"hv01","token":"t","want":{"vm_assignment":{"kind":"pool","vm":"avd-01",` +
+			`"pool":{"id":"render","name":"render","count":2000000000}}}}`,
+		"no JSON": strings.Repeat("x", 1<<20),
+		"8 MB":    document("claims", list("{}", 2_700_000)),
 	}
 }
 
@@ -87,7 +91,8 @@ func TestAReaderCannotUseUpTheMemory(t *testing.T) {
 		dial := func(organization string) func() grpc.ClientConnInterface {
 			cert, key := ca.issue(organization)
 			return func() grpc.ClientConnInterface {
-				conn, err := connect.DialTLS(t.Context(), "hv01", connect.TLS{Address: address, CA: ca.pem, Cert: cert, Key: key}, connect.Options{Version: "test"})
+				conn, err := connect.DialTLS(t.Context(), "hv01", connect.TLS{Address: address, CA: ca.pem, Cert: cert, Key: key},
+					connect.Options{Version: "test"})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -203,7 +208,8 @@ func TestIdleConnectionsAreShed(t *testing.T) {
 	address, process := r.listen(ca)
 	cert, key := ca.issue("gpu-reader")
 	dial := func() *connect.Conn {
-		conn, err := connect.DialTLS(t.Context(), "hv01", connect.TLS{Address: address, CA: ca.pem, Cert: cert, Key: key}, connect.Options{Version: "test"})
+		conn, err := connect.DialTLS(t.Context(), "hv01", connect.TLS{Address: address, CA: ca.pem, Cert: cert, Key: key},
+			connect.Options{Version: "test"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -68,8 +68,14 @@ func host() gpu.Host {
 	return gpu.Host{
 		Name: "hv01", Platform: gpu.HyperV, OS: gpu.OS{Name: "Windows Server 2025 Datacenter", Build: 26100},
 		GPUs: []gpu.GPU{
-			{ID: gpu1, Model: "NVIDIA A2", Vendor: "NVIDIA", PCI: gpu.PCIID{Vendor: "10DE", Device: "25B6"}, VRAM: 16 << 30, Status: gpu.Partitioned, Partitionable: partitionable()},
-			{ID: gpu2, Model: "NVIDIA A2", Vendor: "NVIDIA", PCI: gpu.PCIID{Vendor: "10DE", Device: "25B6"}, VRAM: 16 << 30, Status: gpu.ReadyForDDA, Dismounted: true},
+			{
+				ID: gpu1, Model: "NVIDIA A2", Vendor: "NVIDIA", PCI: gpu.PCIID{Vendor: "10DE", Device: "25B6"},
+				VRAM: 16 << 30, Status: gpu.Partitioned, Partitionable: partitionable(),
+			},
+			{
+				ID: gpu2, Model: "NVIDIA A2", Vendor: "NVIDIA", PCI: gpu.PCIID{Vendor: "10DE", Device: "25B6"},
+				VRAM: 16 << 30, Status: gpu.ReadyForDDA, Dismounted: true,
+			},
 		},
 		VMs:   []gpu.VM{{ID: vm1, Name: "avd-01", State: gpu.VMRunning, Generation: 2, Checkpoints: gpu.CheckpointsDisabled}},
 		Pools: []gpu.Pool{{Name: "render", GPUs: []string{gpu2}}},
@@ -152,7 +158,8 @@ func TestInventory(t *testing.T) {
 	r := newRig(t)
 	before := r.file()
 	out, _ := r.run(0, "inventory")
-	wantSaid(t, out, "Host hv01, Windows Server 2025 Datacenter", "NVIDIA A2", gpu1, "4, 4 free", "1 2 4", "4.0 GiB", "render", "vdi-prod", "1 VMs in all")
+	wantSaid(t, out, "Host hv01, Windows Server 2025 Datacenter", "NVIDIA A2", gpu1, "4, 4 free", "1 2 4",
+		"4.0 GiB", "render", "vdi-prod", "1 VMs in all")
 	for line := range strings.Lines(out) {
 		if n := len([]rune(strings.TrimRight(line, " \n"))); n > 120 {
 			t.Errorf("a line has %d columns: %s", n, line)
@@ -183,16 +190,39 @@ func TestAssert(t *testing.T) {
 		code         int
 		says         []string
 	}{
-		{"matches", `{"format":"gpu-layout/v1","gpus":[{"id":"` + strings.ToLower(gpu1) + `","partition_count":4}],"pools":[{"name":"RENDER","gpus":["` + gpu2 + `"]}]}`, 0, []string{"host hv01 has the layout; compared: partition count (1) and pool (1)"}},
-		{"count", `{"format":"gpu-layout/v1","gpus":[{"id":"` + gpu1 + `","partition_count":2}]}`, 2, []string{"GPU " + gpu1 + ": partition_count\n- 4\n+ 2"}},
-		{"dismounted", `{"format":"gpu-layout/v1","gpus":[{"id":"` + gpu2 + `","partition_count":2,"dismounted":false}]}`, 2, []string{"cannot be partitioned now", "dismounted\n- true\n+ false"}},
+		{
+			"matches", `{"format":"gpu-layout/v1","gpus":[{"id":"` + strings.ToLower(gpu1) +
+				`","partition_count":4}],"pools":[{"name":"RENDER","gpus":["` + gpu2 + `"]}]}`, 0,
+			[]string{"host hv01 has the layout; compared: partition count (1) and pool (1)"},
+		},
+		{
+			"count", `{"format":"gpu-layout/v1","gpus":[{"id":"` + gpu1 + `","partition_count":2}]}`, 2,
+			[]string{"GPU " + gpu1 + ": partition_count\n- 4\n+ 2"},
+		},
+		{
+			"dismounted", `{"format":"gpu-layout/v1","gpus":[{"id":"` + gpu2 + `","partition_count":2,"dismounted":false}]}`,
+			2,
+			[]string{"cannot be partitioned now", "dismounted\n- true\n+ false"},
+		},
 		{"no such GPU", `{"format":"gpu-layout/v1","gpus":[{"id":"x","partition_count":2}]}`, 2, []string{"not on this host"}},
-		{"pool", `{"format":"gpu-layout/v1","pools":[{"name":"render","gpus":[]},{"name":"more","gpus":["` + gpu2 + `"]}]}`, 2, []string{"pool more\n- no such pool", "pool render\n- " + gpu2}},
+		{
+			"pool", `{"format":"gpu-layout/v1","pools":[{"name":"render","gpus":[]},{"name":"more","gpus":["` + gpu2 + `"]}]}`,
+			2,
+			[]string{"pool more\n- no such pool", "pool render\n- " + gpu2},
+		},
 		{"its own snapshot", snapshot, 0, []string{"compared: partition count (1), dismounted (2) and pool (1)"}},
 		{"nothing named", `{"format":"gpu-layout/v1","gpus":[{"id":"` + gpu1 + `"}]}`, 1, nil},
 		{"a misspelt field", `{"format":"gpu-layout/v1","gpus":[{"id":"` + gpu1 + `","partition_count":4,"partitioncount":2}]}`, 1, nil},
-		{"vGPUs of a GPU without", `{"format":"gpu-layout/v1","gpus":[{"id":"` + gpu1 + `","vgpu":{"places":[{"type":"A2-4Q","function":0}]}}]}`, 2, []string{"- no vGPUs"}},
-		{"another snapshot", strings.Replace(snapshot, `"partition_count": 4`, `"partition_count": 1`, 1), 2, []string{"partition_count\n- 4\n+ 1"}},
+		{
+			"vGPUs of a GPU without", `{"format":"gpu-layout/v1","gpus":[{"id":"` + gpu1 + `","vgpu":{"places":[{"type":"A2-4Q","function":0}]}}]}`,
+			2,
+			[]string{"- no vGPUs"},
+		},
+		{
+			"another snapshot", strings.Replace(snapshot, `"partition_count": 4`, `"partition_count": 1`, 1),
+			2,
+			[]string{"partition_count\n- 4\n+ 1"},
+		},
 		{"snapshot of others", strings.Replace(snapshot, `"hv01"`, `"hv09"`, 1), 1, nil},
 		{"empty", `{"format":"gpu-layout/v1"}`, 1, nil},
 		{"another format", `{"format":"x"}`, 1, nil},
@@ -222,7 +252,11 @@ func TestAssertWantsWholeInstances(t *testing.T) {
 		{"whole", []gpu.ComputeInstance{{UUID: "MIG-1", Slices: 3}}, ""},
 		{"empty", nil, "- 3g.40gb at 4 (has no compute instance)\n+ 3g.40gb at 4"},
 		{"in part", []gpu.ComputeInstance{{UUID: "MIG-1", Slices: 1}}, "- 3g.40gb at 4 (is divided into 1c.3g.40gb)\n+ 3g.40gb at 4"},
-		{"divided", []gpu.ComputeInstance{{UUID: "MIG-1", Slices: 1}, {UUID: "MIG-2", Slices: 2}}, "- 3g.40gb at 4 (is divided into 1c.3g.40gb, 2c.3g.40gb)\n+ 3g.40gb at 4"},
+		{
+			"divided",
+			[]gpu.ComputeInstance{{UUID: "MIG-1", Slices: 1}, {UUID: "MIG-2", Slices: 2}},
+			"- 3g.40gb at 4 (is divided into 1c.3g.40gb, 2c.3g.40gb)\n+ 3g.40gb at 4",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := sharingHost()
@@ -243,9 +277,16 @@ func TestAssertWantsWholeInstances(t *testing.T) {
 				args   []string
 				says   string
 			}{
-				{`{"format":"gpu-layout/v1","gpus":[{"id":"` + uuid2 + `","mig":{"enabled":true,"placements":[{"profile":"3g.40gb","start":4}]}}]}`, nil, c.says},
+				{
+					`{"format":"gpu-layout/v1","gpus":[{"id":"` + uuid2 + `","mig":{"enabled":true,"placements":[{"profile":"3g.40gb","start":4}]}}]}`,
+					nil, c.says,
+				},
 				{snapshot, nil, c.says},
-				{"version: v1\nmig-configs:\n  half:\n  - {devices: all, mig-enabled: true, mig-devices: {3g.40gb: 1}}\n", []string{"--label", "half"}, ""},
+				{
+					"version: v1\nmig-configs:\n  half:\n  - {devices: all, mig-enabled: true, mig-devices: {3g.40gb: 1}}\n",
+					[]string{"--label", "half"},
+					"",
+				},
 			} {
 				file := filepath.Join(t.TempDir(), "layout")
 				if err := os.WriteFile(file, []byte(form.layout), 0o600); err != nil {
@@ -267,14 +308,16 @@ func TestAssertWantsWholeInstances(t *testing.T) {
 func TestFleetNew(t *testing.T) {
 	r := newRig(t)
 	file := filepath.Join(t.TempDir(), "fleet.json")
-	out, _ := r.run(0, "fleet", "new", file, "--hosts", "hv01,hv02", "--gpus", "A2,A2", "--vms", "avd-01,avd-02,avd-03:off", "--cluster", "azl-vdi")
+	out, _ := r.run(0, "fleet", "new", file, "--hosts", "hv01,hv02", "--gpus", "A2,A2", "--vms", "avd-01,avd-02,avd-03:off",
+		"--cluster", "azl-vdi")
 	wantSaid(t, out, "2 hosts with 2 GPUs each, 3 VMs")
 	data, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s, err := gpu.ParseSnapshot(data)
-	if err != nil || len(s.Hosts) != 2 || s.Hosts[1].ClusterName() != "azl-vdi" || len(s.Hosts[0].VMs) != 2 || s.Hosts[0].VMs[1].State != gpu.VMOff {
+	if err != nil || len(s.Hosts) != 2 || s.Hosts[1].ClusterName() != "azl-vdi" || len(s.Hosts[0].VMs) != 2 ||
+		s.Hosts[0].VMs[1].State != gpu.VMOff {
 		t.Errorf("%+v, %v", s, err)
 	}
 	_, said := r.run(1, "fleet", "new", file, "--hosts", "hv01", "--gpus", "A2")
@@ -323,7 +366,8 @@ func TestSelftest(t *testing.T) {
 	r := newRig(t)
 	before := r.file()
 	out, _ := r.run(0, "selftest")
-	wantSaid(t, out, "ok      agent: version 1.2.3", "ok      inventory: host hv01, 2 GPUs, 1 VMs", "ok      lease: free", "ok      journal: 0 changes")
+	wantSaid(t, out, "ok      agent: version 1.2.3", "ok      inventory: host hv01, 2 GPUs, 1 VMs",
+		"ok      lease: free", "ok      journal: 0 changes")
 	if r.file() != before {
 		t.Error("the self-test wrote to the host")
 	}
@@ -439,7 +483,11 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 	if err := store.Update(t.Context(), func(s *backend.State) error {
 		s.Agent, s.Fence = "9.9.9", 3
 		s.Claims = []gpu.Claim{{Kind: gpu.ClaimConfig, ID: "vdi", Token: "a"}, {Kind: gpu.ClaimPool, ID: "gold", Incomplete: true}}
-		s.Journal = []json.RawMessage{json.RawMessage(`{"id":"a","subject":"gpu_thing.x","host":"hv01","run":"r","worker":"w","status":"running","steps":[{"op":"fold_gpu"}],"undo":[[]],"begun":1}`)}
+		s.Journal = []json.RawMessage{
+			json.RawMessage(
+				`{"id":"a","subject":"gpu_thing.x","host":"hv01","run":"r","worker":"w","status":"running","steps":[{"op":"fold_gpu"}],"undo":[[]],` +
+					`"begun":1}`),
+		}
 		return nil
 	}); err != nil {
 		t.Fatal(err)

@@ -21,18 +21,25 @@ func TestNamesCannotForgeTables(t *testing.T) {
 	h.Unknown = []gpu.Unknown{{Part: gpu.PartPolicies, Why: names[1]}}
 	h.VMs, h.Claims = nil, nil
 	for i, name := range names {
-		vm := gpu.VM{ID: fmt.Sprintf("0F1E2D3C-0000-4000-8000-%012d", i), Name: name, State: gpu.VMRunning, Generation: 2, PartitionAdapters: []gpu.PartitionAdapter{{ID: fmt.Sprint(i)}}}
+		vm := gpu.VM{
+			ID: fmt.Sprintf("0F1E2D3C-0000-4000-8000-%012d", i), Name: name, State: gpu.VMRunning, Generation: 2,
+			PartitionAdapters: []gpu.PartitionAdapter{{ID: fmt.Sprint(i)}},
+		}
 		if i > 3 {
 			vm.State = gpu.VMOff
 		}
 		h.VMs = append(h.VMs, vm)
-		h.Claims = append(h.Claims, gpu.Claim{Kind: gpu.ClaimAssignment, ID: h.VMs[i].ID, Token: "t", Owner: name, Want: gpu.Want{Assignment: &gpu.Assignment{
-			Kind: gpu.AssignPartition, VM: name, VMID: h.VMs[i].ID, VMName: name, Host: "hv01", Partition: &gpu.PartitionWant{}, Power: gpu.Power{AllowShutdown: true},
-		}}})
+		h.Claims = append(h.Claims,
+			gpu.Claim{Kind: gpu.ClaimAssignment, ID: h.VMs[i].ID, Token: "t", Owner: name, Want: gpu.Want{Assignment: &gpu.Assignment{
+				Kind: gpu.AssignPartition, VM: name, VMID: h.VMs[i].ID, VMName: name, Host: "hv01", Partition: &gpu.PartitionWant{},
+				Power: gpu.Power{AllowShutdown: true},
+			}}})
 	}
 	h.Pools = []gpu.Pool{{Name: names[0], GPUs: []string{h.GPUs[1].ID}}}
 	h.Claims = append(h.Claims, gpu.Claim{Kind: gpu.ClaimPool, ID: names[0], Owner: names[1], Token: "t", GPUs: h.Pools[0].GPUs})
-	h.VMs = append(h.VMs, gpu.VM{ID: "ours", Name: names[4] + "2", State: gpu.VMOff, Generation: 2, Devices: []gpu.DeviceAssignment{{ID: "d", Pool: names[0]}}})
+	h.VMs = append(h.VMs, gpu.VM{
+		ID: "ours", Name: names[4] + "2", State: gpu.VMOff, Generation: 2, Devices: []gpu.DeviceAssignment{{ID: "d", Pool: names[0]}},
+	})
 	r := newRig(t, h)
 	run := func(code int, args ...string) string {
 		t.Helper()

@@ -357,7 +357,9 @@ func (c *configuration) value(expr hcl.Expression) (cty.Value, error) {
 		case root == "var":
 			return cty.NilVal, fmt.Errorf("%s: var.%s has no value; --var-file names a file that has it", t.SourceRange(), name)
 		default:
-			return cty.NilVal, fmt.Errorf("%s: hosts depends on %s.%s, which only Terraform knows; name the hosts as NAME=DESTINATION or in a file for --hosts", t.SourceRange(), root, name)
+			return cty.NilVal,
+				fmt.Errorf("%s: hosts depends on %s.%s, which only Terraform knows; name the hosts as NAME=DESTINATION or in a file for --hosts",
+					t.SourceRange(), root, name)
 		}
 	}
 	scope := &hcl.EvalContext{Variables: map[string]cty.Value{}, Functions: evaluated()}
@@ -366,7 +368,8 @@ func (c *configuration) value(expr hcl.Expression) (cty.Value, error) {
 	}
 	v, diags := expr.Value(scope)
 	if diags.HasErrors() {
-		return cty.NilVal, errors.Join(diags, errors.New("where only Terraform can work it out, name the hosts as NAME=DESTINATION or in a file for --hosts"))
+		return cty.NilVal,
+			errors.Join(diags, errors.New("where only Terraform can work it out, name the hosts as NAME=DESTINATION or in a file for --hosts"))
 	}
 	return v, nil
 }
@@ -384,7 +387,8 @@ func evaluated() map[string]function.Function {
 	}
 	to := stdlib.MakeToFunc
 	return map[string]function.Function{
-		"concat": stdlib.ConcatFunc, "contains": stdlib.ContainsFunc, "csvdecode": stdlib.CSVDecodeFunc, "distinct": stdlib.DistinctFunc, "element": stdlib.ElementFunc,
+		"concat": stdlib.ConcatFunc, "contains": stdlib.ContainsFunc, "csvdecode": stdlib.CSVDecodeFunc,
+		"distinct": stdlib.DistinctFunc, "element": stdlib.ElementFunc,
 		"flatten": stdlib.FlattenFunc, "format": stdlib.FormatFunc, "formatlist": stdlib.FormatListFunc, "join": stdlib.JoinFunc,
 		"jsondecode": stdlib.JSONDecodeFunc, "keys": stdlib.KeysFunc, "length": stdlib.LengthFunc, "lookup": stdlib.LookupFunc,
 		"lower": stdlib.LowerFunc, "merge": stdlib.MergeFunc, "range": stdlib.RangeFunc, "regex": stdlib.RegexFunc,

@@ -20,7 +20,8 @@ func TestRecord(t *testing.T) {
 	second.Name = "HV02"
 	r := newRig(t, host(), second)
 	ssh := filepath.Join(t.TempDir(), "ssh")
-	script := "#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done\ncase $2 in dead) echo 'no route to host' >&2; exit 255;; esac\nGPU_AGENT_HOST=$2 exec sh -c \"$3\"\n"
+	script := "#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done\ncase $2 in dead) echo 'no route to host' >&2; exit 255;; " +
+		"esac\nGPU_AGENT_HOST=$2 exec sh -c \"$3\"\n"
 	if err := os.WriteFile(ssh, []byte(script), 0o700); err != nil { //nolint:gosec // it is run
 		t.Fatal(err)
 	}
@@ -60,7 +61,16 @@ func TestRecord(t *testing.T) {
 	if now, err := os.ReadFile(out); err != nil || string(now) != string(raw) {
 		t.Errorf("the recording of before is gone: %v", err)
 	}
-	for _, bad := range [][]string{{}, {"lab01"}, {"lab01="}, {"=hv01"}, {"lab01=-oProxyCommand=x"}, {"lab01=hv01", "LAB01=hv02"}, {"--hosts", "/nowhere"}, {"--agent-path", "a b;c", "lab01=hv01"}} {
+	for _, bad := range [][]string{
+		{},
+		{"lab01"},
+		{"lab01="},
+		{"=hv01"},
+		{"lab01=-oProxyCommand=x"},
+		{"lab01=hv01", "LAB01=hv02"},
+		{"--hosts", "/nowhere"},
+		{"--agent-path", "a b;c", "lab01=hv01"},
+	} {
 		if _, said := r.run(64, append(usual, bad...)...); said == "" {
 			t.Errorf("%q: no reason was given", bad)
 		}
@@ -138,26 +148,32 @@ data "other" "x" {}
 		args  []string
 		want  []string
 	}{
-		"data":           {hosts: `{ hv01 = { ssh = { address = data.other.x } } }`, want: []string{"main.tf:2", "data.other", "only Terraform knows"}},
-		"no value":       {hosts: `{ hv01 = { simulated = { file = var.none } } }`, want: []string{"var.none has no value", "--var-file"}},
-		"circle":         {hosts: `local.a`, want: []string{"local.a uses itself"}},
-		"unknown":        {hosts: `{ hv01 = { sssh = {} } }`, want: []string{"main.tf:2", "sssh"}},
-		"no way":         {hosts: `{ hv01 = {} }`, want: []string{"hv01", "none of local, simulated, ssh and tls"}},
-		"no host":        {hosts: `{}`, want: []string{"names no host"}},
-		"not a map":      {hosts: `["hv01"]`, want: []string{"main.tf:2", "not a map"}},
-		"function":       {hosts: `nonsense("x")`, want: []string{"nonsense", "NAME=DESTINATION"}},
-		"no such fleet":  {hosts: `{ hv01 = { simulated = { file = "${path.module}/none.json" } } }`, want: []string{"hv01", "none.json"}},
-		"no such host":   {hosts: `{ hv09 = { simulated = { file = var.fleet } } }`, want: []string{"hv09"}},
-		"no such alias":  {hosts: `{}`, args: []string{"--alias", "none"}, want: []string{`"none"`, `aliases found: [""]`}},
-		"both":           {hosts: `{}`, args: []string{"hv01=hv01"}, want: []string{"leave out"}},
-		"cert alone":     {hosts: `{}`, args: []string{"--cert", "x.pem"}, want: []string{"--key"}},
-		"no certificate": {hosts: `{ hv01 = { tls = { address = "x:1", ca_file = "none", cert_file = "none", key_file = "none" } } }`, want: []string{"hv01", "none"}},
+		"data": {
+			hosts: `{ hv01 = { ssh = { address = data.other.x } } }`, want: []string{"main.tf:2", "data.other", "only Terraform knows"},
+		},
+		"no value":      {hosts: `{ hv01 = { simulated = { file = var.none } } }`, want: []string{"var.none has no value", "--var-file"}},
+		"circle":        {hosts: `local.a`, want: []string{"local.a uses itself"}},
+		"unknown":       {hosts: `{ hv01 = { sssh = {} } }`, want: []string{"main.tf:2", "sssh"}},
+		"no way":        {hosts: `{ hv01 = {} }`, want: []string{"hv01", "none of local, simulated, ssh and tls"}},
+		"no host":       {hosts: `{}`, want: []string{"names no host"}},
+		"not a map":     {hosts: `["hv01"]`, want: []string{"main.tf:2", "not a map"}},
+		"function":      {hosts: `nonsense("x")`, want: []string{"nonsense", "NAME=DESTINATION"}},
+		"no such fleet": {hosts: `{ hv01 = { simulated = { file = "${path.module}/none.json" } } }`, want: []string{"hv01", "none.json"}},
+		"no such host":  {hosts: `{ hv09 = { simulated = { file = var.fleet } } }`, want: []string{"hv09"}},
+		"no such alias": {hosts: `{}`, args: []string{"--alias", "none"}, want: []string{`"none"`, `aliases found: [""]`}},
+		"both":          {hosts: `{}`, args: []string{"hv01=hv01"}, want: []string{"leave out"}},
+		"cert alone":    {hosts: `{}`, args: []string{"--cert", "x.pem"}, want: []string{"--key"}},
+		"no certificate": {
+			hosts: `{ hv01 = { tls = { address = "x:1", ca_file = "none", cert_file = "none", key_file = "none" } } }`,
+			want:  []string{"hv01", "none"},
+		},
 	} {
 		dir = filepath.Join(t.TempDir(), "bad")
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		write("main.tf", "provider \"gpu\" {\n  hosts = "+bad.hosts+"\n}\nvariable \"none\" {}\nvariable \"fleet\" {}\nlocals {\n  a = local.b\n  b = local.a\n}\n")
+		write("main.tf", "provider \"gpu\" {\n  hosts = "+bad.hosts+"\n}\nvariable \"none\" {}\nvariable \"fleet\" {}\nlocals {\n  a = "+
+			"local.b\n  b = local.a\n}\n")
 		_, said := r.run(64, append([]string{"record", "--config", dir}, bad.args...)...)
 		t.Log(name, ":", said)
 		wantSaid(t, said, bad.want...)

@@ -80,7 +80,9 @@ backup.`,
 				return err
 			}
 			if !yes {
-				return &codedError{code: exitBadUsage, err: errors.New("what a record stood for is not known any more without it; --yes says that you mean it")}
+				return &codedError{
+					code: exitBadUsage, err: errors.New("what a record stood for is not known any more without it; --yes says that you mean it"),
+				}
 			}
 			server, err := o.server(cmd.Context())
 			if err != nil {
@@ -104,9 +106,10 @@ func printRecord(out io.Writer, r backend.Unreadable) error {
 
 // showUnreadable lists what the agent cannot read.
 func showUnreadable(out io.Writer, records []gpu.UnreadableRecord) {
-	list(out, "\nRecords that cannot be read", table.Row{"Id", "Record", "File", "Found", "Written by"}, records, func(r gpu.UnreadableRecord) table.Row {
-		return table.Row{r.ID, r.Record, r.File, r.Found, r.Agent}
-	})
+	list(out, "\nRecords that cannot be read", table.Row{"Id", "Record", "File", "Found", "Written by"},
+		records, func(r gpu.UnreadableRecord) table.Row {
+			return table.Row{r.ID, r.Record, r.File, r.Found, r.Agent}
+		})
 }
 
 // incomplete is the error of a list that lacks what the agent cannot read.

@@ -27,7 +27,8 @@ import (
 func TestTheLeastRoleCounts(t *testing.T) {
 	t.Parallel()
 	ca := newCA(t)
-	allFlags, environments := [][]string{nil, {"operator"}, {"reader"}, {"operator", "reader"}, {"reader", "operator"}}, []string{"", "operator", "reader"}
+	allFlags, environments := [][]string{nil, {"operator"}, {"reader"}, {"operator", "reader"}, {"reader", "operator"}},
+		[]string{"", "operator", "reader"}
 	if runtime.GOOS == "windows" { // Wine does not start that many programs at once
 		allFlags, environments = allFlags[:3], environments[1:]
 	}
@@ -35,7 +36,8 @@ func TestTheLeastRoleCounts(t *testing.T) {
 		for _, environment := range environments {
 			for _, organization := range []string{"", "gpu-operator", "gpu-reader"} { // "" is over stdio
 				want := agent.Operator
-				if environment == "reader" || organization == "gpu-reader" || len(flags) > 0 && (flags[0] == "reader" || flags[len(flags)-1] == "reader") {
+				if environment == "reader" || organization == "gpu-reader" || len(flags) > 0 &&
+					(flags[0] == "reader" || flags[len(flags)-1] == "reader") {
 					want = agent.Reader
 				}
 				t.Run("flags "+join(flags)+", environment "+environment+", certificate "+organization, func(t *testing.T) {
@@ -56,7 +58,8 @@ func TestTheLeastRoleCounts(t *testing.T) {
 					} else {
 						address, _ := r.listen(ca, args...)
 						cert, key := ca.issue(organization)
-						conn, err := connect.DialTLS(t.Context(), "hv01", connect.TLS{Address: address, CA: ca.pem, Cert: cert, Key: key}, connect.Options{Version: "test"})
+						conn, err := connect.DialTLS(t.Context(), "hv01", connect.TLS{Address: address, CA: ca.pem, Cert: cert, Key: key},
+							connect.Options{Version: "test"})
 						if err != nil {
 							t.Fatal(err)
 						}
@@ -68,7 +71,8 @@ func TestTheLeastRoleCounts(t *testing.T) {
 						t.Errorf("the role is %q, %v; want %q", hello.Role, err, want)
 					}
 					fence, err := c.AcquireLease(t.Context(), lease("run-1"))
-					if e, ok := errors.AsType[*agent.Error](err); want == agent.Reader && (!ok || e.Code != agent.Denied) || want == agent.Operator && err != nil {
+					if e, ok := errors.AsType[*agent.Error](err); want == agent.Reader && (!ok || e.Code != agent.Denied) ||
+						want == agent.Operator && err != nil {
 						t.Errorf("a %s asks for the lease: %v", want, err)
 					}
 					if err == nil {
@@ -101,7 +105,8 @@ func (r *rig) listen(ca *testCA, args ...string) (address string, process *os.Pr
 		}
 	}
 	cmd := r.command(append([]string{
-		"serve", "--listen", "127.0.0.1:0", "--cert", filepath.Join(dir, "cert.pem"), "--key", filepath.Join(dir, "key.pem"), "--client-ca", filepath.Join(dir, "ca.pem"),
+		"serve", "--listen", "127.0.0.1:0", "--cert", filepath.Join(dir, "cert.pem"), "--key", filepath.Join(dir, "key.pem"),
+		"--client-ca", filepath.Join(dir, "ca.pem"),
 	}, args...)...)
 	log, err := cmd.StderrPipe()
 	if err != nil {
@@ -146,8 +151,9 @@ type testCA struct {
 func newCA(t *testing.T) *testCA {
 	t.Helper()
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "the fleet's authority"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "the fleet's authority"}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour),
+		IsCA:     true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	ca := &testCA{t: t, cert: template}
 	ca.key = ca.newKey()
@@ -183,6 +189,7 @@ func (ca *testCA) issue(organization string) (cert, key []byte) {
 	return ca.sign(&x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "test", Organization: []string{organization}},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}, own), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }

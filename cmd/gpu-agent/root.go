@@ -35,7 +35,8 @@ Exit codes: 0 success, 1 failure, 2 the host differs (assert), 64 wrong use.`,
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &codedError{code: exitBadUsage, err: err} })
 	o.register(root.PersistentFlags())
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return o.complete(root.PersistentFlags()) }
-	root.AddCommand(newServe(o), newInventory(o), newAdopt(o), newUtilization(o), newAssert(o), newClaims(o), newRecords(o), newReconcile(o), newVM(o), newHost(o), newMPS(o), newSelftest(o), newRecord(), newFleet(), newVersion())
+	root.AddCommand(newServe(o), newInventory(o), newAdopt(o), newUtilization(o), newAssert(o), newClaims(o),
+		newRecords(o), newReconcile(o), newVM(o), newHost(o), newMPS(o), newSelftest(o), newRecord(), newFleet(), newVersion())
 	root.AddCommand(platformCommands()...)
 	refuseUnknown(root)
 	return root
@@ -90,7 +91,8 @@ func newVersion() *cobra.Command {
 		Short: "Print the version, the protocol and the platform",
 		Args:  usage(cobra.NoArgs),
 		Run: func(cmd *cobra.Command, _ []string) {
-			_, _ = fmt.Fprintf(cmd.OutOrStdout(), "gpu-agent %s, protocol %d, %s/%s, %s\n", version, agent.Protocol, runtime.GOOS, runtime.GOARCH, runtime.Version())
+			_, _ = fmt.Fprintf(cmd.OutOrStdout(), "gpu-agent %s, protocol %d, %s/%s, %s\n", version, agent.Protocol,
+				runtime.GOOS, runtime.GOARCH, runtime.Version())
 		},
 	}
 }

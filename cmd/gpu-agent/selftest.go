@@ -37,8 +37,9 @@ all that the agent does with them, under the lease, and puts both back as they w
 when a step fails. The VM is shut down and started for it, and a GPU whose MIG mode takes
 a reset is reset. Name a GPU that nothing uses, and a VM without a GPU that may be off for
 some minutes. What it prints is a report to paste into an issue.`,
-		Example: "  gpu-agent selftest --answers\n  gpu-agent selftest --change test-vm --gpu 'PCIROOT(16)#PCI(0000)#PCI(0000)'\n  gpu-agent selftest --change --gpu GPU-5c8e5ee2-9f4f-4d4a-9c3a-0d0e1f6b7a11",
-		Args:    usage(cobra.MaximumNArgs(1)),
+		Example: "  gpu-agent selftest --answers\n  gpu-agent selftest --change test-vm --gpu 'PCIROOT(16)#PCI(0000)#PCI(0000)'\n  gpu-agent " +
+			"selftest --change --gpu GPU-5c8e5ee2-9f4f-4d4a-9c3a-0d0e1f6b7a11",
+		Args: usage(cobra.MaximumNArgs(1)),
 		PreRunE: func(_ *cobra.Command, args []string) error {
 			if change != (gpuID != "") || (!change && len(args) > 0) {
 				return &codedError{code: exitBadUsage, err: errors.New("--change and --gpu go together, and only with them a VM is named")}
@@ -220,7 +221,8 @@ func checks(client *agent.Client, write bool) []check {
 			case err != nil:
 				return "", err
 			case len(j.Changes) > 0 && j.Lease == nil:
-				return "", fmt.Errorf("a run that has ended left %d changes unsettled, the first for %s; run `gpu-agent reconcile`", len(j.Changes), j.Changes[0].Subject)
+				return "", fmt.Errorf("a run that has ended left %d changes unsettled, the first for %s; run `gpu-agent reconcile`",
+					len(j.Changes), j.Changes[0].Subject)
 			}
 			return fmt.Sprintf("%d changes in progress", len(j.Changes)), nil
 		}},

@@ -39,8 +39,9 @@ func TestSelftestOfAGPU(t *testing.T) {
 	t.Cleanup(func() { platformOptions = released })
 	platformOptions = nvidia.Options{
 		Library: m.Library(), SMI: m.SMI(), Root: root,
-		Systemctl: filepath.Join(nowhere, "systemctl"), CTK: filepath.Join(nowhere, "nvidia-ctk"), Modprobe: filepath.Join(nowhere, "nvidia-modprobe"),
-		MPS: mps.Options{Program: filepath.Join(nowhere, "nvidia-cuda-mps-control")}, // and not this machine's
+		Systemctl: filepath.Join(nowhere, "systemctl"), CTK: filepath.Join(nowhere, "nvidia-ctk"),
+		Modprobe: filepath.Join(nowhere, "nvidia-modprobe"),
+		MPS:      mps.Options{Program: filepath.Join(nowhere, "nvidia-cuda-mps-control")}, // and not this machine's
 	}
 	selftest := func(args ...string) (string, error) {
 		cmd := newRoot()
@@ -67,7 +68,8 @@ func TestSelftestOfAGPU(t *testing.T) {
 	if out, err = selftest("--change", "--gpu", idle); err != nil {
 		t.Errorf("%v:\n%s", err, out)
 	}
-	says(out, "Trying changes of GPU "+idle+", a NVIDIA L40S with driver ", "ok      set the time slice long", "ok      take the share back", "ok      compare with before")
+	says(out, "Trying changes of GPU "+idle+", a NVIDIA L40S with driver ", "ok      set the time slice long",
+		"ok      take the share back", "ok      compare with before")
 	for _, a := range assumptions.Of(gpu.Linux) {
 		says(out, a.ID+": "+a.Says)
 	}

@@ -63,7 +63,9 @@ certificate or authority does. At its start it settles what a killed predecessor
 			case o.stdio:
 				return o.onStdio(cmd.Context())
 			case o.cert == "" || o.key == "" || o.clientCA == "":
-				return &codedError{code: exitBadUsage, err: errors.New("--listen needs --cert, --key and --client-ca: without them anyone could change the host")}
+				return &codedError{
+					code: exitBadUsage, err: errors.New("--listen needs --cert, --key and --client-ca: without them anyone could change the host"),
+				}
 			case slices.ContainsFunc(o.allow, func(name string) bool { return strings.TrimSpace(name) == "" }):
 				return &codedError{code: exitBadUsage, err: errors.New("--allow-name is empty; it is the name in a client's certificate")}
 			}
@@ -76,7 +78,9 @@ certificate or authority does. At its start it settles what a killed predecessor
 	flags.StringVar(&o.cert, "cert", "", "certificate of the host (PEM)")
 	flags.StringVar(&o.key, "key", "", "its private key (PEM)")
 	flags.StringVar(&o.clientCA, "client-ca", "", "authority that signs the certificates of clients (PEM)")
-	flags.StringSliceVar(&o.allow, "allow-name", nil, "name in the certificate of a client that may act on this host (common name, DNS name, mail address or URI); may be repeated. Without it any certificate of --client-ca with a role may")
+	flags.StringSliceVar(&o.allow, "allow-name", nil,
+		"name in the certificate of a client that may act on this host (common name, DNS name, mail address or URI); may be repeated. Without "+
+			"it any certificate of --client-ca with a role may")
 	flags.DurationVar(&o.deadAfter, "dead-after", connect.DefaultDeadAfter, "how long a client may give no sign of life")
 	return cmd
 }
@@ -145,7 +149,8 @@ func settle(ctx context.Context, server *agent.Server, wait time.Duration) error
 	log := logger()
 	settled, err := server.Reconcile(ctx, wait)
 	for _, s := range settled {
-		log.Info("settled what was left", "subject", s.Subject, "kept", s.Kept, "started", s.Started, "restored", s.Restored, "dropped", s.Dropped, "stands", s.Stands)
+		log.Info("settled what was left", "subject", s.Subject, "kept", s.Kept, "started", s.Started,
+			"restored", s.Restored, "dropped", s.Dropped, "stands", s.Stands)
 	}
 	if err != nil {
 		log.Warn("what earlier runs left is not settled; the next run tries again", "error", err)

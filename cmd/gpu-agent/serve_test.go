@@ -48,7 +48,12 @@ func assignment() agent.Change {
 		ID: "change-1", Host: "hv01",
 		Change: change.Change{
 			Subject: "gpu_vm_assignment for VM \"avd-01\"", Owner: "vdi-prod", Token: "token-1",
-			Want: gpu.Want{Assignment: &gpu.Assignment{Kind: gpu.AssignPartition, VM: "avd-01", VMID: vm1, VMName: "avd-01", Host: "hv01", Partition: &gpu.PartitionWant{}, Power: gpu.Power{AllowShutdown: true}}},
+			Want: gpu.Want{
+				Assignment: &gpu.Assignment{
+					Kind: gpu.AssignPartition, VM: "avd-01", VMID: vm1, VMName: "avd-01", Host: "hv01", Partition: &gpu.PartitionWant{},
+					Power: gpu.Power{AllowShutdown: true},
+				},
+			},
 		},
 	}
 }
@@ -60,7 +65,8 @@ func lease(run string) agent.LeaseRequest {
 // dial starts the agent as a child.
 func (r *rig) dial(args ...string) *agent.Client {
 	r.t.Helper()
-	conn, err := connect.Process(r.t.Context(), "hv01", connect.Command{Path: binary, Args: append([]string{"serve", "--stdio"}, args...), Env: r.env}, connect.Options{Version: "test"})
+	conn, err := connect.Process(r.t.Context(), "hv01",
+		connect.Command{Path: binary, Args: append([]string{"serve", "--stdio"}, args...), Env: r.env}, connect.Options{Version: "test"})
 	if err != nil {
 		r.t.Fatal(err)
 	}

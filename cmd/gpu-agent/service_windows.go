@@ -28,7 +28,9 @@ func runService(args []string) error {
 	err := svc.Run(serviceName, s)
 	switch {
 	case errors.Is(err, windows.ERROR_FAILED_SERVICE_CONTROLLER_CONNECT):
-		return &codedError{code: exitBadUsage, err: errors.New("only the service manager runs this; start the service with: sc.exe start " + serviceName)}
+		return &codedError{
+			code: exitBadUsage, err: errors.New("only the service manager runs this; start the service with: sc.exe start " + serviceName),
+		}
 	case err != nil:
 		return fmt.Errorf("the service manager refused the service: %w", err)
 	case s.code != 0:
@@ -144,7 +146,8 @@ func newService() *cobra.Command {
 starts with Windows, after Hyper-V's management service, and again when it fails. It runs
 as SYSTEM: a program that others than administrators may change or replace is refused.
 
-  gpu-agent service install -- serve --listen :8443 --cert C:\ProgramData\gpu-agent-tls\host.pem --key C:\ProgramData\gpu-agent-tls\host.key --client-ca C:\ProgramData\gpu-agent-tls\ca.pem`,
+  gpu-agent service install -- serve --listen :8443 --cert C:\ProgramData\gpu-agent-tls\host.pem --key ` +
+			`C:\ProgramData\gpu-agent-tls\host.key --client-ca C:\ProgramData\gpu-agent-tls\ca.pem`,
 		Args: usage(cobra.MinimumNArgs(1)),
 		RunE: func(_ *cobra.Command, args []string) error { return installService(args) },
 	}, &cobra.Command{
@@ -185,7 +188,8 @@ func installService(args []string) error {
 		return fmt.Errorf("the service %s could not be installed: %w", serviceName, err)
 	}
 	defer func() { _ = s.Close() }() // only a handle
-	if err := s.SetRecoveryActions([]mgr.RecoveryAction{{Type: mgr.ServiceRestart, Delay: 5 * time.Second}}, uint32((24 * time.Hour).Seconds())); err != nil {
+	if err := s.SetRecoveryActions([]mgr.RecoveryAction{{Type: mgr.ServiceRestart, Delay: 5 * time.Second}},
+		uint32((24 * time.Hour).Seconds())); err != nil {
 		return errors.Join(fmt.Errorf("the service could not be told to start again when it fails: %w", err), s.Delete())
 	}
 	const kinds = eventlog.Error | eventlog.Warning | eventlog.Info

@@ -105,7 +105,9 @@ func TestService(t *testing.T) {
 
 func TestServiceBadUse(t *testing.T) {
 	r := newRig(t)
-	for _, args := range [][]string{{"service", "install"}, {"service", "remove", "now"}, {"service", "bogus"}, {"service", "run", "--", "serve", "--listen", ":0"}} {
+	for _, args := range [][]string{
+		{"service", "install"}, {"service", "remove", "now"}, {"service", "bogus"}, {"service", "run", "--", "serve", "--listen", ":0"},
+	} {
 		if _, said := r.run(64, args...); said == "" {
 			t.Errorf("%v: no reason was given", args)
 		}
@@ -144,7 +146,8 @@ func state(t *testing.T, s *mgr.Service) svc.State {
 // wantSource asserts whether the event log knows the agent.
 func wantSource(t *testing.T, want bool) {
 	t.Helper()
-	k, err := registry.OpenKey(registry.LOCAL_MACHINE, `SYSTEM\CurrentControlSet\Services\EventLog\Application\gpu-agent`, registry.QUERY_VALUE)
+	k, err := registry.OpenKey(registry.LOCAL_MACHINE, `SYSTEM\CurrentControlSet\Services\EventLog\Application\gpu-agent`,
+		registry.QUERY_VALUE)
 	if err == nil {
 		_ = k.Close() // only read from
 	}
@@ -209,7 +212,8 @@ func dialService(t *testing.T, address, cert, key string) *connect.Conn {
 	var conn *connect.Conn
 	eventually(t, "it listens", func() (ok bool) {
 		var err error
-		conn, err = connect.DialTLS(t.Context(), "hv01", connect.TLS{Address: address, CA: pems[0], Cert: pems[0], Key: pems[1]}, connect.Options{Version: "test"})
+		conn, err = connect.DialTLS(t.Context(), "hv01", connect.TLS{Address: address, CA: pems[0], Cert: pems[0], Key: pems[1]},
+			connect.Options{Version: "test"})
 		return err == nil
 	})
 	t.Cleanup(func() { _ = conn.Close() }) // the service has ended by then

@@ -37,7 +37,9 @@ func leaveSession() (done bool, err error) {
 	case errors.As(err, &exit):
 		return true, &codedError{code: exit.ExitCode()} // the copy has said why
 	case errors.Is(err, windows.ERROR_ACCESS_DENIED):
-		return true, fmt.Errorf("the session's job does not let the agent outlive the session, so a change could be cut off half done; use the agent as a service (serve --listen): %w", err)
+		return true,
+			fmt.Errorf("the session's job does not let the agent outlive the session, so a change could be cut off half done; use the agent as a "+
+				"service (serve --listen): %w", err)
 	}
 	return true, err
 }

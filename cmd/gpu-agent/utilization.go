@@ -55,7 +55,8 @@ can be measured; on Hyper-V it fails.`,
 			return nil
 		}),
 	}
-	cmd.Flags().DurationVar(&window, "window", defaultWindow, fmt.Sprintf("the time between the two readings, from %s to %s", minWindow, agent.MaxWindow))
+	cmd.Flags().
+		DurationVar(&window, "window", defaultWindow, fmt.Sprintf("the time between the two readings, from %s to %s", minWindow, agent.MaxWindow))
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
@@ -121,7 +122,8 @@ func showUtilization(out io.Writer, h *gpu.Host, m agent.Measurement) {
 		}
 	}
 	if short {
-		advice = append(advice, "All of this rests on a short time. Measure again at other times, or with a longer --window, before anything is taken away from anybody.")
+		advice = append(advice, "All of this rests on a short time. Measure again at other times, or with a longer --window, before anything "+
+			"is taken away from anybody.")
 	}
 	gpus.Render()
 	if len(advice) > 0 {

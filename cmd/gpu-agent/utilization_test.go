@@ -58,7 +58,12 @@ func sharingHost() gpu.Host {
 	h.Claims = []gpu.Claim{
 		{
 			Kind: gpu.ClaimConfig, ID: "inference", Token: "t1", GPUs: []string{uuid1}, Revision: 1,
-			Want: gpu.Want{Config: &gpu.PartitionConfig{ID: "inference", Kind: gpu.KindMPS, MPS: &gpu.MPSLayout{User: &user, ActiveThreadPercentage: 50}, GPUs: map[string][]string{"hv01": {uuid1}}}},
+			Want: gpu.Want{
+				Config: &gpu.PartitionConfig{
+					ID: "inference", Kind: gpu.KindMPS, MPS: &gpu.MPSLayout{User: &user, ActiveThreadPercentage: 50},
+					GPUs: map[string][]string{"hv01": {uuid1}},
+				},
+			},
 		},
 		{
 			Kind: gpu.ClaimShare, ID: "chat", Token: "t2", Revision: 1,
@@ -84,7 +89,9 @@ func TestInventoryShowsVGPUs(t *testing.T) {
 	h.GPUs[0].Persistence, h.GPUs[1].Persistence = new(true), new(false)
 	h.GPUs[1].VGPU = &gpu.VGPU{
 		Functions: 16, FunctionsOn: true, Types: []gpu.VGPUType{{Name: "H100-3-40C", FrameBuffer: 40 << 30, Max: 2, MIGProfile: "3g.40gb"}},
-		Instances: []gpu.VGPUInstance{{VGPUPlace: gpu.VGPUPlace{Type: "H100-3-40C"}, GPUInstance: &h.GPUs[1].MIG.Instances[0].ID, Holder: "VM web-01"}},
+		Instances: []gpu.VGPUInstance{
+			{VGPUPlace: gpu.VGPUPlace{Type: "H100-3-40C"}, GPUInstance: &h.GPUs[1].MIG.Instances[0].ID, Holder: "VM web-01"},
+		},
 	}
 	r := newRig(t, h)
 	out, _ := r.run(0, "inventory")
@@ -123,7 +130,8 @@ func TestUtilization(t *testing.T) {
 	before := r.file()
 	out, _ := r.run(0, "utilization", "--window", "100ms")
 	wantSaid(t, out, "Host hv01, watched for 1", uuid1, "25 %", "90 %", "60 %", "10.0 GiB of 80.0 GiB", "42 python3 container 3f2a",
-		"3g.40gb@4", "80 %", "43 train", "Advice", "- GPU "+uuid2+": its instance 3g.40gb at 4 is not allocated", "All of this rests on a short time.")
+		"3g.40gb@4", "80 %", "43 train", "Advice", "- GPU "+uuid2+": its instance 3g.40gb at 4 is not allocated",
+		"All of this rests on a short time.")
 	wantNarrow(t, out)
 
 	doc, _ := r.run(0, "--role", "reader", "utilization", "--window", "100ms", "--json")
@@ -146,11 +154,13 @@ func TestUtilization(t *testing.T) {
 	if err := json.Unmarshal([]byte(doc), &m); err != nil {
 		t.Fatal(err)
 	}
-	if m.Host != "hv01" || len(m.GPUs) != 2 || m.GPUs[0].Allocated != 0.25 || m.GPUs[0].Busy == nil || *m.GPUs[0].Busy != 90 || m.GPUs[0].MIG != nil {
+	if m.Host != "hv01" || len(m.GPUs) != 2 || m.GPUs[0].Allocated != 0.25 || m.GPUs[0].Busy == nil ||
+		*m.GPUs[0].Busy != 90 || m.GPUs[0].MIG != nil {
 		t.Fatalf("%+v", m)
 	}
 	mig := m.GPUs[1].MIG
-	if m.GPUs[1].Busy != nil || mig == nil || len(mig.Instances) != 1 || mig.Instances[0].Start != 4 || *mig.Instances[0].SMs != 80 || m.GPUs[1].Advice[1].Kind != "unaccounted" {
+	if m.GPUs[1].Busy != nil || mig == nil || len(mig.Instances) != 1 || mig.Instances[0].Start != 4 ||
+		*mig.Instances[0].SMs != 80 || m.GPUs[1].Advice[1].Kind != "unaccounted" {
 		t.Errorf("%s", doc)
 	}
 	if r.file() != before {

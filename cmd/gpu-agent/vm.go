@@ -79,7 +79,9 @@ action gpu_mps_restart.`,
 }
 
 // configActs makes a command of what is done by a config on record.
-func (o *hostOptions) configActs(command, acts string, args int, parse func([]string) (change.Act, string), cmd *cobra.Command) *cobra.Command {
+func (o *hostOptions) configActs(command, acts string, args int, parse func([]string) (change.Act, string),
+	cmd *cobra.Command,
+) *cobra.Command {
 	var yes bool
 	cmd.Args = usage(cobra.ExactArgs(args))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -12,8 +12,13 @@ func TestVMActs(t *testing.T) {
 	t.Parallel()
 	h := host()
 	h.Claims[0].Want.Pool = &gpu.PoolConfig{ID: "hv01/render", Name: "render", Members: map[string][]string{"hv01": {gpu2}}}
-	want := &gpu.Assignment{Kind: gpu.AssignPartition, VM: "avd-01", VMID: vm1, VMName: "avd-01", Host: "hv01", Partition: &gpu.PartitionWant{}, Power: gpu.Power{AllowShutdown: true, NextOff: true}}
-	h.Claims = append(h.Claims, gpu.Claim{Kind: gpu.ClaimAssignment, ID: vm1, Token: "t2", Owner: "vdi-prod", Pending: true, Want: gpu.Want{Assignment: want}, Revision: 1})
+	want := &gpu.Assignment{
+		Kind: gpu.AssignPartition, VM: "avd-01", VMID: vm1, VMName: "avd-01", Host: "hv01", Partition: &gpu.PartitionWant{},
+		Power: gpu.Power{AllowShutdown: true, NextOff: true},
+	}
+	h.Claims = append(h.Claims, gpu.Claim{
+		Kind: gpu.ClaimAssignment, ID: vm1, Token: "t2", Owner: "vdi-prod", Pending: true, Want: gpu.Want{Assignment: want}, Revision: 1,
+	})
 	r := newRig(t, h)
 	state := func() (vm gpu.VM, c gpu.Claim) {
 		s, err := r.fleet.Snapshot(t.Context())
@@ -38,7 +43,8 @@ func TestVMActs(t *testing.T) {
 
 	got, _ = r.run(0, "vm", "apply-pending", "avd-01", "--yes")
 	wantSaid(t, got, "done")
-	if vm, c := state(); vm.State != gpu.VMRunning || len(vm.PartitionAdapters) != 1 || c.Pending || !c.Want.Assignment.Power.NextOff || c.Token != "t2" {
+	if vm, c := state(); vm.State != gpu.VMRunning || len(vm.PartitionAdapters) != 1 || c.Pending ||
+		!c.Want.Assignment.Power.NextOff || c.Token != "t2" {
 		t.Errorf("the VM is %+v, and its claim %+v", vm, c)
 	}
 	got, _ = r.run(0, "vm", "apply-pending", "avd-01", "--yes")
@@ -67,13 +73,18 @@ func TestVMActsKeepToThePowerPolicy(t *testing.T) {
 	r := newRig(t, h)
 	_, said := r.run(1, "vm", "stop", "avd-01", "--yes")
 	wantSaid(t, said, "VM avd-01 has no assignment that this host knows of")
-	want := &gpu.Assignment{Kind: gpu.AssignPartition, VM: "avd-01", VMID: vm1, VMName: "avd-01", Host: "hv01", Partition: &gpu.PartitionWant{}}
-	h.Claims = append(h.Claims, gpu.Claim{Kind: gpu.ClaimAssignment, ID: vm1, Token: "t2", Pending: true, Want: gpu.Want{Assignment: want}, Revision: 1})
+	want := &gpu.Assignment{
+		Kind: gpu.AssignPartition, VM: "avd-01", VMID: vm1, VMName: "avd-01", Host: "hv01", Partition: &gpu.PartitionWant{},
+	}
+	h.Claims = append(h.Claims, gpu.Claim{
+		Kind: gpu.ClaimAssignment, ID: vm1, Token: "t2", Pending: true, Want: gpu.Want{Assignment: want}, Revision: 1,
+	})
 	r = newRig(t, h)
 	for act, says := range map[string]string{"stop": "does not allow a shutdown", "apply-pending": "does not allow to shut it down"} {
 		_, said = r.run(1, "vm", act, "avd-01", "--yes")
 		wantSaid(t, said, says)
-		if s, err := r.fleet.Snapshot(t.Context()); err != nil || s.Hosts[0].VMs[0].State != gpu.VMRunning || len(s.Hosts[0].VMs[0].PartitionAdapters) > 0 {
+		if s, err := r.fleet.Snapshot(t.Context()); err != nil || s.Hosts[0].VMs[0].State != gpu.VMRunning ||
+			len(s.Hosts[0].VMs[0].PartitionAdapters) > 0 {
 			t.Errorf("%s: %v, %+v", act, err, s.Hosts[0].VMs[0])
 		}
 	}

@@ -41,7 +41,9 @@ func Objects(hosts map[string]*gpu.Host) ([]Object, []fleet.Left) {
 	for i := range found {
 		a := &found[i]
 		if a.Claim != nil {
-			left = append(left, fleet.Left{Kind: a.Kind(), Host: a.Hosts[0], Object: a.String(), Why: "it is claimed by a state without an owner", Claimed: true})
+			left = append(left, fleet.Left{
+				Kind: a.Kind(), Host: a.Hosts[0], Object: a.String(), Why: "it is claimed by a state without an owner", Claimed: true,
+			})
 			continue
 		}
 		o := Object{ImportID: a.ImportID()}
@@ -49,7 +51,9 @@ func Objects(hosts map[string]*gpu.Host) ([]Object, []fleet.Left) {
 		case w.Config != nil:
 			o.Type, o.Name, o.arguments = "gpu_partition_config", a.Hosts[0]+"_"+string(w.Config.Kind), config(w.Config)
 		case w.Pool != nil:
-			o.Type, o.Name, o.arguments = "gpu_pool", w.Pool.Name, []argument{{"name", cty.StringVal(w.Pool.Name)}, {"members", idsByHost(w.Pool.Members)}}
+			o.Type, o.Name, o.arguments = "gpu_pool", w.Pool.Name, []argument{
+				{"name", cty.StringVal(w.Pool.Name)}, {"members", idsByHost(w.Pool.Members)},
+			}
 		default:
 			o.Type, o.Name, o.arguments, o.notes = "gpu_vm_assignment", w.Assignment.VM, assignment(w.Assignment), notes(w.Assignment)
 		}
@@ -85,7 +89,8 @@ func config(c *gpu.PartitionConfig) []argument {
 	case c.MIG != nil && len(c.MIG.Placements) > 0:
 		var places []cty.Value
 		for _, p := range c.MIG.Placements {
-			places = append(places, cty.ObjectVal(map[string]cty.Value{"profile": cty.StringVal(p.Profile), "start": cty.NumberIntVal(int64(p.Start))}))
+			places = append(places,
+				cty.ObjectVal(map[string]cty.Value{"profile": cty.StringVal(p.Profile), "start": cty.NumberIntVal(int64(p.Start))}))
 		}
 		layout["placements"] = cty.TupleVal(places)
 	case c.MIG != nil:
@@ -149,7 +154,9 @@ func assignment(a *gpu.Assignment) []argument {
 		}
 		return []argument{vm, {"pool", cty.ObjectVal(p)}}
 	default:
-		return []argument{vm, {"device", cty.ObjectVal(map[string]cty.Value{"host": cty.StringVal(a.Device.Host), "gpu_ids": texts(a.Device.GPUIDs)})}}
+		return []argument{
+			vm, {"device", cty.ObjectVal(map[string]cty.Value{"host": cty.StringVal(a.Device.Host), "gpu_ids": texts(a.Device.GPUIDs)})},
+		}
 	}
 }
 
@@ -181,7 +188,9 @@ func idsByHost(ids map[string][]string) cty.Value {
 func HCL(objects []Object, left []fleet.Left) []byte {
 	f := hclwrite.NewEmptyFile()
 	for _, x := range left {
-		f.Body().AppendUnstructuredTokens(hclwrite.Tokens{{Type: hclsyntax.TokenComment, Bytes: []byte("# " + oneLine(fmt.Sprintf("Left on %s, %s: %s.", x.Host, x.Object, x.Why)) + "\n")}})
+		f.Body().AppendUnstructuredTokens(hclwrite.Tokens{
+			{Type: hclsyntax.TokenComment, Bytes: []byte("# " + oneLine(fmt.Sprintf("Left on %s, %s: %s.", x.Host, x.Object, x.Why)) + "\n")},
+		})
 	}
 	for i, o := range objects {
 		if i > 0 || len(left) > 0 {

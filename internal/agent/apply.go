@@ -82,7 +82,8 @@ func (s *Server) prepare(ctx context.Context, ch Change) (Prepared, error) {
 	}
 	effects := change.EffectsOf(&p.host, p.steps)
 	return Prepared{
-		Steps: p.steps, Disruption: effects.Class, StopsVMs: effects.StopNames(), Drains: effects.Drains, Findings: p.findings, Basis: string(document.Encode(p.basis)),
+		Steps: p.steps, Disruption: effects.Class, StopsVMs: effects.StopNames(), Drains: effects.Drains,
+		Findings: p.findings, Basis: string(document.Encode(p.basis)),
 	}, nil
 }
 
@@ -122,7 +123,9 @@ func (s *Server) apply(ctx context.Context, fence int64, ch Change, prepared str
 			return Outcome{}, err
 		}
 		if changed != "" {
-			return Outcome{}, &Error{Code: HostChanged, Message: "the host is not as it was when the change was prepared, and nothing was touched: " + changed}
+			return Outcome{}, &Error{
+				Code: HostChanged, Message: "the host is not as it was when the change was prepared, and nothing was touched: " + changed,
+			}
 		}
 	}
 	undo, expected := change.Schedule(p.host, p.steps)
@@ -158,7 +161,9 @@ func (s *Server) settle(ctx context.Context, fence int64, id string, undo bool) 
 	case err != nil:
 		return Outcome{}, err
 	case e == nil && undo:
-		return Outcome{}, &Error{Code: BadRequest, Message: fmt.Sprintf("there is no change %s to undo; it was settled before or never applied", id)}
+		return Outcome{}, &Error{
+			Code: BadRequest, Message: fmt.Sprintf("there is no change %s to undo; it was settled before or never applied", id),
+		}
 	case e == nil:
 		return Outcome{}, nil
 	case e.Status != applied:
@@ -306,7 +311,9 @@ func edited(claims []gpu.Claim, steps []change.Step) []gpu.Claim {
 
 // look reads the host back after the change, and compares it with what was expected, once the claims
 // are written that are left. Nothing is put back for what may be old.
-func (w *work) look(ctx context.Context, expected *gpu.Host, left []change.Step, wanted *gpu.Assignment) (host gpu.Host, wrong []string, err error) {
+func (w *work) look(ctx context.Context, expected *gpu.Host, left []change.Step, wanted *gpu.Assignment) (host gpu.Host,
+	wrong []string, err error,
+) {
 	compare := func() []string {
 		host.Claims = edited(host.Claims, left)
 		wrong := change.Verify(expected, &host, w.entry.Steps)
@@ -423,7 +430,9 @@ func (w *work) close(ctx context.Context, incomplete bool, now *gpu.Host) error 
 	}
 	incomplete = incomplete || w.left
 	if claim := w.entry.leaves(); incomplete && claim != nil && claim.Cluster != "" {
-		if err := w.server.together(ctx, w.fence, func(st *backend.State) { st.Claims = putUnlessOthers(st.Claims, *claim, w.unrecorded) }); err != nil {
+		if err := w.server.together(ctx, w.fence, func(st *backend.State) {
+			st.Claims = putUnlessOthers(st.Claims, *claim, w.unrecorded)
+		}); err != nil {
 			return err
 		}
 		incomplete = false
@@ -532,7 +541,8 @@ func onlyPaused(stand []change.Step) bool {
 }
 
 // isPaused says that a node stays paused, and what to do.
-const isPaused = "the node stays paused: the next apply that changes something on this host resumes it, and so does `gpu-agent reconcile` there; or run `Resume-ClusterNode`"
+const isPaused = "the node stays paused: the next apply that changes something on this host resumes it, and so does `gpu-agent " +
+	"reconcile` there; or run `Resume-ClusterNode`"
 
 // comesAgain tells whether there will be another attempt at putting the change back.
 func (w *work) comesAgain() bool { return w.entry.Attempts > 0 && w.entry.Attempts < maxAttempts }
@@ -636,7 +646,8 @@ func isTaken(host *gpu.Host, back change.Step) bool {
 		in := slices.ContainsFunc(host.Pools, func(p gpu.Pool) bool { return p.Has(g.ID) })
 		return in || has(func(vm gpu.VM, d gpu.DeviceAssignment) bool { return started(&vm) && gpu.SameID(d.GPU, g.ID) })
 	}
-	return back.Op == change.OpSetPartitionCount && ok && g.Partitionable != nil && g.Partitionable.Count != back.Count && len(g.Partitionable.Partitions) > 0
+	return back.Op == change.OpSetPartitionCount && ok && g.Partitionable != nil && g.Partitionable.Count != back.Count &&
+		len(g.Partitionable.Partitions) > 0
 }
 
 // started tells of a VM that a change had off and that somebody has started it since, and may have

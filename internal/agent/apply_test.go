@@ -264,7 +264,9 @@ func TestUndoLacksAStart(t *testing.T) {
 func TestUndoFails(t *testing.T) {
 	r := newRig(t, onlyOneGPUP)
 	r.failStarts(1)
-	check(t, r.fleet.InjectFault(t.Context(), host, simulated.Fault{Op: simulated.OpRemovePartitionAdapter, Code: backend.Insufficient, Detail: "0x800705AA"}))
+	check(t, r.fleet.InjectFault(t.Context(), host, simulated.Fault{
+		Op: simulated.OpRemovePartitionAdapter, Code: backend.Insufficient, Detail: "0x800705AA",
+	}))
 	_, err := r.apply(assign("a", "vm1", nil, partitionOf(run1, nil)))
 	e := codeOf(t, err, agent.StepFailed)
 	if e.Outcome.RolledBack || len(e.Outcome.Stands) != 1 {
@@ -306,7 +308,9 @@ func killedAtItsAdapter(t *testing.T, also func(*rig)) *rig {
 // stands, and the claim says that it is not complete.
 func TestRecoveryGivesUp(t *testing.T) {
 	r := killedAtItsAdapter(t, func(r *rig) {
-		check(t, r.fleet.InjectFault(context.Background(), host, simulated.Fault{Op: simulated.OpRemovePartitionAdapter, Code: backend.Insufficient, Detail: "0x800705AA"}))
+		check(t, r.fleet.InjectFault(context.Background(), host, simulated.Fault{
+			Op: simulated.OpRemovePartitionAdapter, Code: backend.Insufficient, Detail: "0x800705AA",
+		}))
 	})
 	for run := 2; run <= 4; run++ {
 		r.clock.advance(time.Hour)

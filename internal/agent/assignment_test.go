@@ -361,8 +361,9 @@ func TestPower(t *testing.T) {
 			power: gpu.Power{AllowShutdown: true, AllowTurnOff: true, ShutdownTimeout: 1e8},
 		},
 		{
-			name: "too slow, and started again", guest: simulated.Guest{ShutdownMS: 700}, power: gpu.Power{AllowShutdown: true, ShutdownTimeout: 1e8},
-			code: agent.StepFailed, cause: backend.Timeout,
+			name: "too slow, and started again", guest: simulated.Guest{ShutdownMS: 700},
+			power: gpu.Power{AllowShutdown: true, ShutdownTimeout: 1e8},
+			code:  agent.StepFailed, cause: backend.Timeout,
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -27,7 +27,9 @@ func (s *Server) remember(ctx context.Context, host *gpu.Host) (own backend.Stat
 	switch {
 	case err != nil:
 		if _, known := host.UnknownPart(gpu.PartCluster); !known {
-			host.Unknown = append(slices.Clone(host.Unknown), gpu.Unknown{Part: gpu.PartCluster, Why: "the records that its nodes keep in common: " + err.Error()})
+			host.Unknown = append(slices.Clone(host.Unknown), gpu.Unknown{
+				Part: gpu.PartCluster, Why: "the records that its nodes keep in common: " + err.Error(),
+			})
 		}
 	case cluster != nil && host.Cluster != nil:
 		c := *host.Cluster
@@ -86,7 +88,8 @@ func (s *Server) together(ctx context.Context, fence int64, write func(*backend.
 // the other one's is dropped.
 func (s *Server) recordClaim(ctx context.Context, fence int64, step change.Step) error {
 	edit := func(st *backend.State) { st.Claims = editClaims(st.Claims, step) }
-	if cluster, err := s.cluster(ctx); err != nil || step.Claim.Cluster == "" || cluster == nil || !gpu.SameID(cluster.Name, step.Claim.Cluster) {
+	if cluster, err := s.cluster(ctx); err != nil || step.Claim.Cluster == "" || cluster == nil ||
+		!gpu.SameID(cluster.Name, step.Claim.Cluster) {
 		if err != nil && step.Claim.Cluster != "" {
 			return err
 		}
@@ -201,7 +204,8 @@ func (e *entry) leftBehind(gone func(change.Step) bool) bool {
 // putUnlessOthers writes a claim, unless another resource has one by now, or a later change. One
 // of its own revision is another node's where the change had not come to write it.
 func putUnlessOthers(claims []gpu.Claim, c gpu.Claim, unrecorded bool) []gpu.Claim {
-	if now, ok := (&gpu.Host{Claims: claims}).Claim(c.Kind, c.ID); ok && (now.Token != c.Token || now.Revision > c.Revision || unrecorded && now.Revision == c.Revision) {
+	if now, ok := (&gpu.Host{Claims: claims}).Claim(c.Kind, c.ID); ok &&
+		(now.Token != c.Token || now.Revision > c.Revision || unrecorded && now.Revision == c.Revision) {
 		return claims
 	}
 	return change.PutClaim(claims, c)

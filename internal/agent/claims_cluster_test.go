@@ -116,7 +116,8 @@ func TestADeadNodeDoesNotPutBackWhatOthersRecord(t *testing.T) {
 			n.start()
 			n.acquire("run-3")
 			n.wantJournal(0)
-			if after := n.shared().Claims; len(after) != 1 || after[0].Token != "other" || len(before) != 1 || after[0].Revision != before[0].Revision {
+			if after := n.shared().Claims; len(after) != 1 || after[0].Token != "other" || len(before) != 1 ||
+				after[0].Revision != before[0].Revision {
 				t.Errorf("the cluster has the claims %+v, and had %+v", after, before)
 			}
 		})

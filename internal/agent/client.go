@@ -61,12 +61,14 @@ func (c *Client) Close() error {
 
 // Hello introduces both ends and fails when there is no protocol that both speak.
 func (c *Client) Hello(ctx context.Context) (Hello, error) {
-	r, err := c.rpc.Hello(ctx, &agentpb.HelloRequest{Protocol: Protocol, OldestProtocol: OldestProtocol, ClientVersion: c.version}, grpc.MaxCallRecvMsgSize(introduction))
+	r, err := c.rpc.Hello(ctx, &agentpb.HelloRequest{Protocol: Protocol, OldestProtocol: OldestProtocol, ClientVersion: c.version},
+		grpc.MaxCallRecvMsgSize(introduction))
 	if err != nil {
 		return Hello{}, fromStatus(c.host, err)
 	}
 	h := Hello{
-		Protocol: int(r.GetProtocol()), AgentVersion: said(r.GetAgentVersion()), Platform: said(r.GetPlatform()), HostName: said(r.GetHostName()), Role: Role(said(r.GetRole())),
+		Protocol: int(r.GetProtocol()), AgentVersion: said(r.GetAgentVersion()), Platform: said(r.GetPlatform()),
+		HostName: said(r.GetHostName()), Role: Role(said(r.GetRole())),
 		Capabilities: r.GetCapabilities(),
 	}
 	if _, err := agree(spoken, c.version, protocols{oldest: h.Protocol, newest: h.Protocol}, h.AgentVersion); err != nil {
@@ -106,7 +108,9 @@ var largeAnswers = make(gate, 3)
 
 // ask makes a call that may be repeated, and reads its answer. A large answer is asked for once
 // more, in its turn.
-func ask[Q, A any](ctx context.Context, c *Client, call func(context.Context, Q, ...grpc.CallOption) (A, error), of Q, read func(A) error) error {
+func ask[Q, A any](ctx context.Context, c *Client, call func(context.Context, Q, ...grpc.CallOption) (A, error),
+	of Q, read func(A) error,
+) error {
 	answer, err := call(ctx, of, grpc.MaxCallRecvMsgSize(usualReply))
 	if status.Code(err) == codes.ResourceExhausted {
 		leave, given := largeAnswers.pass(ctx)
@@ -280,7 +284,8 @@ func (c *Client) readLimited(what string, doc []byte, read func() error) error {
 	err := read()
 	if unknown, ok := errors.AsType[*document.UnknownError](err); ok {
 		return &Error{Code: VersionMismatch, Host: c.host, Message: fmt.Sprintf(
-			"this client (version %s) does not know %s of the %s of the agent (version %s); upgrade the client", c.version, said(unknown.Names()), what, c.agent.AgentVersion)}
+			"this client (version %s) does not know %s of the %s of the agent (version %s); upgrade the client",
+			c.version, said(unknown.Names()), what, c.agent.AgentVersion)}
 	}
 	if err != nil {
 		return c.senseless("the %s cannot be read: %s", what, said(err.Error()))

@@ -72,7 +72,9 @@ type onVolume struct {
 	lost *atomic.Bool
 }
 
-var errVolume = &backend.Error{Code: backend.Unavailable, Op: "read", Object: "the shared volume", Detail: "it is on its way to another node"}
+var errVolume = &backend.Error{
+	Code: backend.Unavailable, Op: "read", Object: "the shared volume", Detail: "it is on its way to another node",
+}
 
 func (v onVolume) Load(ctx context.Context) (backend.State, error) {
 	if v.lost.Load() {

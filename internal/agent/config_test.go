@@ -72,13 +72,17 @@ func TestCountNotAllowed(t *testing.T) {
 		meddle func(*testing.T, *rig)
 		want   string
 	}{
-		{name: "the config allows no restart", config: func(c *gpu.PartitionConfig) { c.MaxDisruption = gpu.DisruptNone }, want: "max_disruption"},
 		{
-			name: "the VM allows no shutdown", assign: func(ch *agent.Change) { ch.Want.Assignment.Power = gpu.Power{} }, want: "power.allow_shutdown",
+			name: "the config allows no restart", config: func(c *gpu.PartitionConfig) { c.MaxDisruption = gpu.DisruptNone }, want: "max_disruption",
+		},
+		{
+			name: "the VM allows no shutdown", assign: func(ch *agent.Change) { ch.Want.Assignment.Power = gpu.Power{} },
+			want:   "power.allow_shutdown",
 			meddle: func(t *testing.T, r *rig) { check(t, r.sim.StartVM(t.Context(), off1)) },
 		},
 		{
-			name: "the VM waits for its next power-off", assign: func(ch *agent.Change) { ch.Want.Assignment.Power.NextOff = true }, want: "power.when",
+			name: "the VM waits for its next power-off", assign: func(ch *agent.Change) { ch.Want.Assignment.Power.NextOff = true },
+			want:   "power.when",
 			meddle: func(t *testing.T, r *rig) { check(t, r.sim.StartVM(t.Context(), off1)) },
 		},
 		{name: "the VM is another state's", assign: func(ch *agent.Change) { ch.Owner = "lab" }, want: `owner "lab"`},

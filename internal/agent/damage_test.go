@@ -146,7 +146,8 @@ func TestDamagedStateIsNeverObeyed(t *testing.T) {
 		} else {
 			told++
 			var e *agent.Error
-			if !errors.As(err, &e) || e.Code != agent.Unreadable || !strings.Contains(e.Message, w.path) || !strings.Contains(e.Message, "gpu-agent records") {
+			if !errors.As(err, &e) || e.Code != agent.Unreadable || !strings.Contains(e.Message, w.path) ||
+				!strings.Contains(e.Message, "gpu-agent records") {
 				t.Errorf("error %v", err)
 			}
 			if after, err := os.ReadFile(w.path); err != nil || !bytes.Equal(after, damaged) {
@@ -185,13 +186,19 @@ func TestEntryIsCheckedWhenItIsRead(t *testing.T) {
 		{"begun beyond the steps", func(e map[string]any) { e["begun"] = 99 }, "begun is 99 of", false},
 		{"begun below none", func(e map[string]any) { e["begun"] = -1 }, "begun is -1", false},
 		{"undo too short", func(e map[string]any) { e["undo"] = e["undo"].([]any)[:1] }, "undo has 1 lists", false}, //nolint:forcetypeassert // our own document
-		{"a step without its object", func(e map[string]any) { delete(step(e, "add_partition_adapter"), "adapter") }, "adapter is missing, which add_partition_adapter needs", false},
+		{
+			"a step without its object", func(e map[string]any) { delete(step(e, "add_partition_adapter"), "adapter") },
+			"adapter is missing, which add_partition_adapter needs", false,
+		},
 		{"a step without its VM", func(e map[string]any) { delete(step(e, "stop_vm"), "vm") }, "steps[0].vm is missing", false},
 		{"an undo without its claim", func(e map[string]any) { delete(undo(e, "drop_claim"), "claim") }, "claim is missing", false},
 		{"another agent's op", func(e map[string]any) { step(e, "stop_vm")["op"] = "hibernate_vm" }, `steps[0].op is "hibernate_vm"`, true},
 		{"another agent's undo", func(e map[string]any) { undo(e, "start_vm")["op"] = "wake_vm" }, `undo[0][0].op is "wake_vm"`, true},
 		{"another agent's field", func(e map[string]any) { e["deadline"] = "noon" }, `unknown field "deadline"`, true},
-		{"another agent's field of a step", func(e map[string]any) { step(e, "stop_vm")["reason"] = "x" }, `unknown field "steps[0].reason"`, true},
+		{
+			"another agent's field of a step", func(e map[string]any) { step(e, "stop_vm")["reason"] = "x" },
+			`unknown field "steps[0].reason"`, true,
+		},
 		{"another agent's status", func(e map[string]any) { e["status"] = "paused" }, `status is "paused"`, true},
 		{"a field of another type", func(e map[string]any) { e["steps"] = "all" }, "steps", false},
 		{"no id", func(e map[string]any) { e["id"] = "" }, "id is empty", false},
@@ -237,7 +244,8 @@ func TestEntryIsCheckedWhenItIsRead(t *testing.T) {
 			if claims, err := w.Claims(t.Context()); err != nil || len(claims) != 2 {
 				t.Errorf("claims %+v, %v", claims, err)
 			}
-			if all, err := w.UnreadableRecords(t.Context()); err != nil || len(all) != 1 || !bytes.Equal(all[0].Raw, doc) || all[0].ID != j.Unreadable[0].ID {
+			if all, err := w.UnreadableRecords(t.Context()); err != nil || len(all) != 1 || !bytes.Equal(all[0].Raw, doc) ||
+				all[0].ID != j.Unreadable[0].ID {
 				t.Errorf("records %+v, %v", all, err)
 			}
 

@@ -311,7 +311,10 @@ func TestANodeIsDrainedAsFarAsItsConfigAllows(t *testing.T) {
 		says string
 	}{
 		{name: "policy", by: func(c *gpu.PartitionConfig) { c.Drain = false }, says: "allows it to be drained"},
-		{name: "live migration", edit: func(first, _ *gpu.Host) { first.GPUs[0].Partitionable.SupportsIncomingLiveMigration = new(false) }, says: "cannot migrate live"},
+		{
+			name: "live migration", edit: func(first, _ *gpu.Host) { first.GPUs[0].Partitionable.SupportsIncomingLiveMigration = new(false) },
+			says: "cannot migrate live",
+		},
 		{name: "a node that joins", node: gpu.NodeJoining, says: "is joining"},
 		{name: "resume of a node that is down", act: change.ActResume, node: gpu.NodeDown, says: "is down"},
 		{name: "no cluster", edit: func(first, second *gpu.Host) {

@@ -93,11 +93,15 @@ func partitionOf(vm string, edit func(*gpu.Assignment)) *gpu.Assignment {
 }
 
 func poolFor(vm, pool string, count int) *gpu.Assignment {
-	return &gpu.Assignment{Kind: gpu.AssignPool, VM: vm, VMID: vm, Host: host, Pool: &gpu.PoolWant{ID: host + "/" + pool, Name: pool, Count: count}, Power: mayStop}
+	return &gpu.Assignment{
+		Kind: gpu.AssignPool, VM: vm, VMID: vm, Host: host, Pool: &gpu.PoolWant{ID: host + "/" + pool, Name: pool, Count: count}, Power: mayStop,
+	}
 }
 
 func deviceFor(vm string, gpus ...string) *gpu.Assignment {
-	return &gpu.Assignment{Kind: gpu.AssignDevice, VM: vm, VMID: vm, Host: host, Device: &gpu.DeviceWant{Host: host, GPUIDs: gpus}, Power: mayStop}
+	return &gpu.Assignment{
+		Kind: gpu.AssignDevice, VM: vm, VMID: vm, Host: host, Device: &gpu.DeviceWant{Host: host, GPUIDs: gpus}, Power: mayStop,
+	}
 }
 
 func config(id string, count int, gpus ...string) *gpu.PartitionConfig {
@@ -172,10 +176,17 @@ func scenarios() []scenario {
 		return ch
 	}
 	return append(append(vgpuScenarios(), sharingScenarios()...), []scenario{
-		{name: "make what waits for the power-off now", edit: onlyOneGPUP, before: []agent.Change{assign("a0", "vm1", nil, later)}, change: act(change.ActPending, later)},
-		{name: "shut down a VM with a partition", edit: onlyOneGPUP, before: held[:2], change: act(change.ActStop, partitionOf(run1, minVRAM(3*gib)))},
 		{
-			name: "start a VM with a partition", edit: onlyOneGPUP, before: append(held[:2:2], act(change.ActStop, partitionOf(run1, minVRAM(3*gib)))),
+			name: "make what waits for the power-off now", edit: onlyOneGPUP, before: []agent.Change{assign("a0", "vm1", nil, later)},
+			change: act(change.ActPending, later),
+		},
+		{
+			name: "shut down a VM with a partition", edit: onlyOneGPUP, before: held[:2],
+			change: act(change.ActStop, partitionOf(run1, minVRAM(3*gib))),
+		},
+		{
+			name: "start a VM with a partition", edit: onlyOneGPUP,
+			before: append(held[:2:2], act(change.ActStop, partitionOf(run1, minVRAM(3*gib)))),
 			change: act(change.ActStart, partitionOf(run1, minVRAM(3*gib))),
 		},
 		{name: "set the count of an idle GPU", change: layout("x", "config", nil, config("vdi", 8, gpuP1, gpuP2))},
@@ -240,7 +251,8 @@ func scenarios() []scenario {
 		{
 			name: "change a MIG layout", edit: onLinux,
 			before: []agent.Change{layout("c0", "mig", nil, mig("train", map[string]int{g1: 3, g3: 1}, hopper1, ampere))},
-			change: layout("x", "mig", mig("train", map[string]int{g1: 3, g3: 1}, hopper1, ampere), mig("train", map[string]int{g1: 1, g2: 1, g3: 1}, hopper1, ampere)),
+			change: layout("x", "mig", mig("train", map[string]int{g1: 3, g3: 1}, hopper1, ampere),
+				mig("train", map[string]int{g1: 1, g2: 1, g3: 1}, hopper1, ampere)),
 		},
 		{
 			name: "a GPU leaves a MIG config and another joins", edit: onLinux,

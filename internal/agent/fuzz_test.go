@@ -39,8 +39,12 @@ func fuzzHosts() gpu.Snapshot {
 // hosts that know nothing of it, and it is written again as it was.
 func FuzzEntry(f *testing.F) {
 	for _, doc := range []string{
-		`{"id":"a","subject":"s","host":"hv01","run":"r","worker":"w","status":"running","steps":[{"op":"stop_vm","vm":"v"},{"op":"add_partition_adapter","vm":"v","adapter":{}},{"op":"set_vm_settings","vm":"v","settings":{}},{"op":"put_claim","claim":{"kind":"pool","id":"x"}}],"undo":[[{"op":"start_vm","vm":"v"}],[{"op":"remove_partition_adapters","vm":"v"}],[],[{"op":"drop_claim","claim":{"kind":"pool","id":"x"}}]],"begun":4}`,
-		`{"id":"a","status":"applied","steps":[{"op":"ensure_mps_daemon","mps_daemon":{"name":"d"}},{"op":"write_share","share":{"name":"s"}},{"op":"create_gpu_instance","gpu":"p","instance":{}},{"op":"create_vgpu","gpu":"p","vgpu":{}}],"undo":[null,null,null,null],"begun":9}`,
+		`{"id":"a","subject":"s","host":"hv01","run":"r","worker":"w","status":"running","steps":[{"op":"stop_vm","vm":"v"},` +
+			`{"op":"add_partition_adapter","vm":"v","adapter":{}},{"op":"set_vm_settings","vm":"v","settings":{}},{"op":"put_claim",` +
+			`"claim":{"kind":"pool","id":"x"}}],"undo":[[{"op":"start_vm","vm":"v"}],[{"op":"remove_partition_adapters","vm":"v"}],[],` +
+			`[{"op":"drop_claim","claim":{"kind":"pool","id":"x"}}]],"begun":4}`,
+		`{"id":"a","status":"applied","steps":[{"op":"ensure_mps_daemon","mps_daemon":{"name":"d"}},{"op":"write_share","share":{"name":"s"}},` +
+			`{"op":"create_gpu_instance","gpu":"p","instance":{}},{"op":"create_vgpu","gpu":"p","vgpu":{}}],"undo":[null,null,null,null],"begun":9}`,
 		`{"id":"a","status":"running","steps":[{"op":"set_quotas"}],"undo":[[]],"begun":0}`,
 		`{}`, ``,
 	} {
@@ -76,10 +80,13 @@ func FuzzEntry(f *testing.F) {
 // host is as it was.
 func FuzzChange(f *testing.F) {
 	for _, doc := range []string{
-		`{"id":"a","subject":"s","host":"hv01","token":"t","want":{"vm_assignment":{"kind":"partition","vm":"v","vm_id":"v","host":"hv01","partition":{}}},"prior":{}}`,
-		`{"id":"a","host":"hv01","token":"t","want":{"partition_config":{"id":"c","kind":"gpu_p","partition_count":2,"gpus":{"hv01":["p"]}}},"prior":{}}`,
+		`{"id":"a","subject":"s","host":"hv01","token":"t","want":{"vm_assignment":{"kind":"partition","vm":"v","vm_id":"v","host":"hv01",` +
+			`"partition":{}}},"prior":{}}`,
+		`{"id":"a","host":"hv01","token":"t","want":{"partition_config":{"id":"c","kind":"gpu_p","partition_count":2,"gpus":{"hv01":["p"]}}},` +
+			`"prior":{}}`,
 		`{"id":"a","host":"hv01","token":"t","want":{"pool":{"id":"hv01/x","name":"x","members":{"hv01":["d"]}}},"prior":{}}`,
-		`{"id":"a","host":"n01","token":"t","want":{"partition_config":{"id":"c","kind":"mig","gpus":{"n01":["p"]},"mig":{"profiles":{"1g.5gb":2}}}},"prior":{}}`,
+		`{"id":"a","host":"n01","token":"t","want":{"partition_config":{"id":"c","kind":"mig","gpus":{"n01":["p"]},` +
+			`"mig":{"profiles":{"1g.5gb":2}}}},"prior":{}}`,
 		`{"id":"a","host":"n01","token":"t","want":{"share":{"name":"s","host":"n01","gpus":["p"]}},"prior":{}}`,
 		`{"id":"a","host":"hv01","token":"t","want":{},"prior":{"vm_assignment":{"vm":"v"}},"claims":[{}]}`,
 		`{"id":"a"}`, `[[[[`,
@@ -162,17 +169,35 @@ func FuzzReply(f *testing.F) {
 		f.Add(document.Encode(h))
 	}
 	for _, doc := range []string{
-		`{"claims":[{"x":0},{"kind":"vm_assignment","id":"v","want":{}},{"kind":"partition_config","id":"c","gpus":["p"],"want":{"partition_config":{"id":"c","kind":"gpu_p","partition_count":4}}}],"gpus":[{"id":"p","partitionable":{"partition_count":-1}}]}`,
-		`{"gpus":[{"id":"p","model":"\u001b[2J\n","mig":{"enabled":true,"profiles":[{"name":"1g","max":9,"size":-1}],"instances":[{"start":-1}]}}]}`,
-		`{"gpus":[{"id":"p","vgpu":{"functions":4,"types":[{"name":"A"}],"instances":[{}]}}],"held_by":{},"owed_starts":[{}],"unknown":[{}],"mps":{"daemons":[{}]}}`,
+		`{"claims":[{"x":0},{"kind":"vm_assignment","id":"v","want":{}},{"kind":"partition_config","id":"c","gpus":["p"],` +
+			`"want":{"partition_config":{"id":"c","kind":"gpu_p","partition_count":4}}}],"gpus":[{"id":"p",` +
+			`"partitionable":{"partition_count":-1}}]}`,
+		`{"gpus":[{"id":"p","model":"\u001b[2J\n","mig":{"enabled":true,"profiles":[{"name":"1g","max":9,"size":-1}],` +
+			`"instances":[{"start":-1}]}}]}`,
+		`{"gpus":[{"id":"p","vgpu":{"functions":4,"types":[{"name":"A"}],"instances":[{}]}}],"held_by":{},"owed_starts":[{}],"unknown":[{}],` +
+			`"mps":{"daemons":[{}]}}`,
 		`{"gpus":[{},{}]}`, `[[[[`, `{}`,
 	} {
 		f.Add([]byte(doc))
 	}
 	wants := []gpu.Want{
-		{Config: &gpu.PartitionConfig{ID: "c", Kind: gpu.KindGPUP, Count: 2, GPUs: map[string][]string{"hv01": {"p"}}, MaxDisruption: gpu.DisruptGPUReset}},
-		{Config: &gpu.PartitionConfig{ID: "c", Kind: gpu.KindMIG, MIG: &gpu.MIGLayout{Profiles: map[string]int{"1g": 1}}, GPUs: map[string][]string{"hv01": {"p"}}, MaxDisruption: gpu.DisruptGPUReset}},
-		{Config: &gpu.PartitionConfig{ID: "c", Kind: gpu.KindVGPU, VGPU: &gpu.VGPULayout{Type: "A"}, GPUs: map[string][]string{"hv01": {"p"}}, MaxDisruption: gpu.DisruptGPUReset}},
+		{
+			Config: &gpu.PartitionConfig{
+				ID: "c", Kind: gpu.KindGPUP, Count: 2, GPUs: map[string][]string{"hv01": {"p"}}, MaxDisruption: gpu.DisruptGPUReset,
+			},
+		},
+		{
+			Config: &gpu.PartitionConfig{
+				ID: "c", Kind: gpu.KindMIG, MIG: &gpu.MIGLayout{Profiles: map[string]int{"1g": 1}}, GPUs: map[string][]string{"hv01": {"p"}},
+				MaxDisruption: gpu.DisruptGPUReset,
+			},
+		},
+		{
+			Config: &gpu.PartitionConfig{
+				ID: "c", Kind: gpu.KindVGPU, VGPU: &gpu.VGPULayout{Type: "A"}, GPUs: map[string][]string{"hv01": {"p"}},
+				MaxDisruption: gpu.DisruptGPUReset,
+			},
+		},
 		{Assignment: &gpu.Assignment{Kind: gpu.AssignPartition, VM: "v", VMID: "v", Host: "hv01", Partition: &gpu.PartitionWant{Config: "c"}}},
 		{Pool: &gpu.PoolConfig{ID: "hv01/x", Name: "x", Members: map[string][]string{"hv01": {"p"}}}},
 	}

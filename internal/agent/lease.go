@@ -175,7 +175,9 @@ func (s *Server) left(of, node string, l *backend.Lease) time.Duration {
 
 // tryLease takes the lease of the host, or tells who has it. That of the cluster, if the run
 // has it, was written since a moment of the boot clock.
-func (s *Server) tryLease(ctx context.Context, req LeaseRequest, clusterFence int64, since time.Duration) (lease backend.Lease, fresh bool, refusal *Error, err error) {
+func (s *Server) tryLease(ctx context.Context, req LeaseRequest, clusterFence int64, since time.Duration) (lease backend.Lease,
+	fresh bool, refusal *Error, err error,
+) {
 	var after backend.State
 	err = s.store.Update(ctx, func(st *backend.State) error {
 		fresh, refusal = false, nil
@@ -312,8 +314,11 @@ func lost(st *backend.State, of string) error {
 		return &Error{Code: StaleFence, Message: fmt.Sprintf("this run holds no lease on %s any more; run plan again, and apply", of)}
 	}
 	other := *st.Lease
-	return &Error{Code: StaleFence, Lease: &other, Message: fmt.Sprintf("this run lost its lease on %s, as one does that stands still for longer than its lease lives; %s. "+
-		"Wait for that run to end, then plan again", of, holder(of, st.Lease))}
+	return &Error{
+		Code: StaleFence, Lease: &other,
+		Message: fmt.Sprintf("this run lost its lease on %s, as one does that stands still for longer than its lease lives; %s. "+
+			"Wait for that run to end, then plan again", of, holder(of, st.Lease)),
+	}
 }
 
 // renewLease lets the lease live on without a write.

@@ -134,7 +134,10 @@ func (s *Server) renewCluster(ctx context.Context, host *backend.Lease) error {
 			return lost(st, "cluster "+cluster.Name)
 		case missing:
 			st.Fence = host.ClusterFence
-			st.Lease = &backend.Lease{Run: host.Run, Owner: host.Owner, Holder: host.Holder, Fence: host.ClusterFence, Since: host.Since, TTL: host.TTL, Hosts: []string{s.member(cluster)}}
+			st.Lease = &backend.Lease{
+				Run: host.Run, Owner: host.Owner, Holder: host.Holder, Fence: host.ClusterFence, Since: host.Since,
+				TTL: host.TTL, Hosts: []string{s.member(cluster)},
+			}
 		}
 		s.write(st.Lease, cluster.Node)
 		return nil

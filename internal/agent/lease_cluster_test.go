@@ -99,7 +99,8 @@ func TestClusterLeaseIsOneRuns(t *testing.T) {
 	}
 
 	second := n.other.enters("run-1")
-	if l := n.clusterLease(); l == nil || len(l.Hosts) != 2 || !strings.HasPrefix(l.Hosts[0], host+"/") || !strings.HasPrefix(l.Hosts[1], "hv02/") {
+	if l := n.clusterLease(); l == nil || len(l.Hosts) != 2 || !strings.HasPrefix(l.Hosts[0], host+"/") ||
+		!strings.HasPrefix(l.Hosts[1], "hv02/") {
 		t.Fatalf("the cluster's lease is %+v", l)
 	}
 	if err := n.ReleaseLease(ctx, first); err != nil {
@@ -176,7 +177,9 @@ func TestClusterLeaseOfThisNodeExpiresInTime(t *testing.T) {
 }
 
 // skews are how far the clock of a node is ahead of that of another one.
-var skews = []time.Duration{-5 * time.Hour, -time.Hour, -90 * time.Second, -time.Second, 0, time.Second, 90 * time.Second, time.Hour, 5 * time.Hour}
+var skews = []time.Duration{
+	-5 * time.Hour, -time.Hour, -90 * time.Second, -time.Second, 0, time.Second, 90 * time.Second, time.Hour, 5 * time.Hour,
+}
 
 // TestClocksOfNodes has two nodes whose clocks differ: neither takes the lease of a run that
 // lives, and both that of one which is dead, once they have looked on for as long as it lives.
@@ -245,7 +248,8 @@ func TestClusterLeaseLivesWithItsHosts(t *testing.T) {
 		n.clock.advance(50 * time.Second)
 		ch := assign(string(rune('a'+i)), "vm3", nil, partitionOf(off1, minVRAM(gpu.Bytes(i+1)*gpu.MiB*64)))
 		if i > 0 {
-			ch = assign(string(rune('a'+i)), "vm3", partitionOf(off1, minVRAM(gpu.Bytes(i)*gpu.MiB*64)), partitionOf(off1, minVRAM(gpu.Bytes(i+1)*gpu.MiB*64)))
+			ch = assign(string(rune('a'+i)), "vm3", partitionOf(off1, minVRAM(gpu.Bytes(i)*gpu.MiB*64)),
+				partitionOf(off1, minVRAM(gpu.Bytes(i+1)*gpu.MiB*64)))
 		}
 		n.done(ch)
 	}

@@ -179,7 +179,9 @@ func TestLongStepKeepsLease(t *testing.T) {
 			if _, err := other.AcquireLease(context.Background(), lease("run-2")); err == nil {
 				t.Error("another run took the lease in the middle of a step")
 			}
-			until(t, "the lease is renewed in the middle of a step", func() bool { return !r.state().Lease.Expires.Before(r.clock.Now().Add(short.TTL)) })
+			until(t, "the lease is renewed in the middle of a step", func() bool {
+				return !r.state().Lease.Expires.Before(r.clock.Now().Add(short.TTL))
+			})
 		}
 	}
 	r.done(assign("a", "vm3", nil, partitionOf(off1, nil)))

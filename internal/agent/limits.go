@@ -72,7 +72,10 @@ func LimitCalls(caller func(context.Context) string) grpc.ServerOption {
 		mu.Lock()
 		defer mu.Unlock()
 		if calls[who] >= maxCalls {
-			return nil, toStatus(&Error{Code: Unavailable, Message: fmt.Sprintf("the agent answers %d calls of this client already, which is all that it does at a time", maxCalls)})
+			return nil, toStatus(&Error{
+				Code: Unavailable, Message: fmt.Sprintf("the agent answers %d calls of this client already, which is all that it does at a time",
+					maxCalls),
+			})
 		}
 		calls[who]++
 		context.AfterFunc(ctx, func() { // when the call has ended

@@ -45,28 +45,46 @@ func TestWhatIsTooLargeIsRefusedBeforeItUnfolds(t *testing.T) {
 		return "[" + strings.TrimSuffix(strings.Repeat(element+",", n), ",") + "]"
 	}
 	document := func(field, value string) string {
-		return fmt.Sprintf(`{"id":"c","host":%q,"token":"t","want":{"vm_assignment":{"kind":"partition","vm":"vm3","partition":{},"settings":{},"power":{}}},%q:%s}`, host, field, value)
+		return fmt.Sprintf(
+			`{"id":"c","host":%q,"token":"t","want":{"vm_assignment":{"kind":"partition","vm":"vm3","partition":{},"settings":{},"power":{}}},`+
+				`%q:%s}`, host, field, value)
 	}
 	wants := func(want string) string {
 		return fmt.Sprintf(`{"id":"c","host":%q,"token":"t","want":%s}`, host, want)
 	}
 	for name, c := range map[string]struct{ doc, says string }{
-		"bytes":                  {document("x", `"`+strings.Repeat("x", 1<<20)+`"`), "bytes of at most"},
-		"claims":                 {document("claims", list("{}", 2001)), "more than 2000 elements"},
-		"values":                 {document("x", list(list("[]", 1999), 35)), "more than 60000 values"},
-		"an object":              {document("levels", "{"+strings.TrimSuffix(strings.Repeat(`"a":"b",`, 2001), ",")+"}"), "more than 2000 elements"},
+		"bytes":  {document("x", `"`+strings.Repeat("x", 1<<20)+`"`), "bytes of at most"},
+		"claims": {document("claims", list("{}", 2001)), "more than 2000 elements"},
+		"values": {document("x", list(list("[]", 1999), 35)), "more than 60000 values"},
+		"an object": {
+			document("levels", "{"+strings.TrimSuffix(strings.Repeat(`"a":"b",`, 2001), ",")+"}"), "more than 2000 elements",
+		},
 		"depth":                  {document("x", strings.Repeat("[", 1000)+strings.Repeat("]", 1000)), "more than 32 deep"},
 		"depth of objects":       {document("x", strings.Repeat(`{"a":`, 1000)+"1"+strings.Repeat("}", 1000)), "more than 32 deep"},
 		"unclosed":               {strings.Repeat(`[{"a":`, 1000), "more than 32 deep"},
 		"quotes within a string": {document("x", `"\\\"`+strings.Repeat("[", 40)+`"`) + strings.Repeat("[", 40), "more than 32 deep"},
-		"GPUs of a pool":         {wants(`{"vm_assignment":{"kind":"pool","vm":"vm3","pool":{"id":"p","name":"p","count":2000000000}}}`), "2000000000 GPUs of a pool"},
-		"partitions":             {wants(`{"partition_config":{"id":"c","kind":"gpu_p","partition_count":2000000000,"gpus":{}}}`), "2000000000 partitions"},
-		"MIG instances":          {wants(`{"partition_config":{"id":"c","kind":"mig","mig":{"profiles":{"1g.5gb":2000000000}},"gpus":{}}}`), "2000000000 MIG instances"},
-		"vGPUs":                  {wants(`{"partition_config":{"id":"c","kind":"vgpu","vgpu":{"type":"L40S-1Q","count":2000000000},"gpus":{}}}`), "2000000000 vGPUs"},
-		"vGPUs of a type":        {wants(`{"partition_config":{"id":"c","kind":"vgpu","vgpu":{"types":{"L40S-1Q":2000000000}},"gpus":{}}}`), "2000000000 vGPUs"},
-		"replicas":               {wants(`{"partition_config":{"id":"c","kind":"time_slicing","time_slicing":{"replicas":2000000000},"gpus":{}}}`), "2000000000 replicas"},
-		"a share":                {wants(`{"share":{"name":"s","host":"` + host + `","count":2000000000}}`), "2000000000 GPUs of a share"},
-		"what a claim holds":     {document("claims", `[{"kind":"vm_assignment","id":"x","holds":{"pool":{"count":2000000000}}}]`), "2000000000 GPUs of a pool"},
+		"GPUs of a pool": {
+			wants(`{"vm_assignment":{"kind":"pool","vm":"vm3","pool":{"id":"p","name":"p","count":2000000000}}}`), "2000000000 GPUs of a pool",
+		},
+		"partitions": {
+			wants(`{"partition_config":{"id":"c","kind":"gpu_p","partition_count":2000000000,"gpus":{}}}`), "2000000000 partitions",
+		},
+		"MIG instances": {
+			wants(`{"partition_config":{"id":"c","kind":"mig","mig":{"profiles":{"1g.5gb":2000000000}},"gpus":{}}}`), "2000000000 MIG instances",
+		},
+		"vGPUs": {
+			wants(`{"partition_config":{"id":"c","kind":"vgpu","vgpu":{"type":"L40S-1Q","count":2000000000},"gpus":{}}}`), "2000000000 vGPUs",
+		},
+		"vGPUs of a type": {
+			wants(`{"partition_config":{"id":"c","kind":"vgpu","vgpu":{"types":{"L40S-1Q":2000000000}},"gpus":{}}}`), "2000000000 vGPUs",
+		},
+		"replicas": {
+			wants(`{"partition_config":{"id":"c","kind":"time_slicing","time_slicing":{"replicas":2000000000},"gpus":{}}}`), "2000000000 replicas",
+		},
+		"a share": {wants(`{"share":{"name":"s","host":"` + host + `","count":2000000000}}`), "2000000000 GPUs of a share"},
+		"what a claim holds": {
+			document("claims", `[{"kind":"vm_assignment","id":"x","holds":{"pool":{"count":2000000000}}}]`), "2000000000 GPUs of a pool",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := sendChange(t, r, c.doc)
@@ -107,7 +125,9 @@ func TestTheLargestHostIsRead(t *testing.T) {
 	quota := func() gpu.Quota { n := uint64(1) << 63; return gpu.Quota{Min: &n, Max: &n, Optimal: &n} }
 	all := gpu.Quotas{VRAM: quota(), Encode: quota(), Decode: quota(), Compute: quota()}
 	mib, yes, stop := gpu.FromMiB(33280), true, gpu.StopTurnOff
-	settings := gpu.VMSettings{LowMemoryMappedIOSpace: &mib, HighMemoryMappedIOSpace: &mib, GuestControlledCache: &yes, AutomaticStopAction: &stop}
+	settings := gpu.VMSettings{
+		LowMemoryMappedIOSpace: &mib, HighMemoryMappedIOSpace: &mib, GuestControlledCache: &yes, AutomaticStopAction: &stop,
+	}
 	largest := func(vms int) []byte {
 		h := crowded(vms)
 		for i := range h.VMs {
@@ -138,7 +158,8 @@ func TestTheLargestHostIsRead(t *testing.T) {
 		t.Errorf("%d VMs, %d claims, %d records that cannot be read, %v", len(h.VMs), len(h.Claims), len(h.Unreadable), err)
 	}
 	_, err = answered(t, largest(12_000))
-	if e, ok := errors.AsType[*agent.Error](err); !ok || e.Code != agent.BadReply || e.Host != host || !strings.Contains(e.Message, "larger than any host's") {
+	if e, ok := errors.AsType[*agent.Error](err); !ok || e.Code != agent.BadReply || e.Host != host ||
+		!strings.Contains(e.Message, "larger than any host's") {
 		t.Errorf("a host of three times as much: %v", err)
 	}
 }
@@ -150,9 +171,15 @@ func TestTheLargestChangeIsAccepted(t *testing.T) {
 	r := newRig(t, nil)
 	quota := func() gpu.Quota { n := uint64(1) << 63; return gpu.Quota{Min: &n, Max: &n, Optimal: &n} }
 	mib, yes, stop, offline := gpu.FromMiB(33280), true, gpu.StopTurnOff, gpu.OfflineForcedShutdown
-	settings := gpu.VMSettings{LowMemoryMappedIOSpace: &mib, HighMemoryMappedIOSpace: &mib, GuestControlledCache: &yes, AutomaticStopAction: &stop, OfflineAction: &offline}
+	settings := gpu.VMSettings{
+		LowMemoryMappedIOSpace: &mib, HighMemoryMappedIOSpace: &mib, GuestControlledCache: &yes, AutomaticStopAction: &stop,
+		OfflineAction: &offline,
+	}
 	id := func(n int) string { return fmt.Sprintf("PCIROOT(%X)#PCI(0200)#PCI(0000)#PCI(1000)#PCI(0000)", n) }
-	config := gpu.PartitionConfig{ID: "virtual-desktops", Kind: gpu.KindGPUP, Name: "virtual-desktops", Count: 8, GPUs: map[string][]string{host: {}}, MaxDisruption: gpu.DisruptVMRestart, Restore: true}
+	config := gpu.PartitionConfig{
+		ID: "virtual-desktops", Kind: gpu.KindGPUP, Name: "virtual-desktops", Count: 8, GPUs: map[string][]string{host: {}},
+		MaxDisruption: gpu.DisruptVMRestart, Restore: true,
+	}
 	for h := range 16 {
 		name := fmt.Sprintf("hypervisor-%02d.datacenter.corp.example", h)
 		config.Scope.Hosts = append(config.Scope.Hosts, name)
@@ -161,17 +188,24 @@ func TestTheLargestChangeIsAccepted(t *testing.T) {
 		}
 	}
 	ch := agent.Change{ID: "c", Host: host}
-	ch.Change = change.Change{Subject: `gpu_partition_config "virtual-desktops"`, Owner: "virtual-desktops-production", Token: "t", Want: gpu.Want{Config: &config}, Prior: gpu.Want{Config: &config}}
+	ch.Change = change.Change{
+		Subject: `gpu_partition_config "virtual-desktops"`, Owner: "virtual-desktops-production", Token: "t",
+		Want: gpu.Want{Config: &config}, Prior: gpu.Want{Config: &config},
+	}
 	for n := range 300 {
 		vm := fmt.Sprintf("0F1E2D3C-0000-4000-8000-%012X", n)
 		a := gpu.Assignment{
 			Kind: gpu.AssignPartition,
-			VM:   "virtual-desktop-" + vm, VMID: vm, VMName: "virtual-desktop-" + vm, Host: "hypervisor-07.datacenter.corp.example", Settings: settings,
-			Partition: &gpu.PartitionWant{Config: config.ID, VRAM: &mib, PinnedGPU: id(1), Quotas: gpu.Quotas{VRAM: quota(), Encode: quota(), Decode: quota(), Compute: quota()}},
-			Power:     gpu.Power{AllowShutdown: true, ForceShutdown: true, AllowTurnOff: true, StayOff: true, ShutdownTimeout: 1},
+			VM:   "virtual-desktop-" + vm, VMID: vm, VMName: "virtual-desktop-" + vm, Host: "hypervisor-07.datacenter.corp.example",
+			Settings: settings,
+			Partition: &gpu.PartitionWant{
+				Config: config.ID, VRAM: &mib, PinnedGPU: id(1), Quotas: gpu.Quotas{VRAM: quota(), Encode: quota(), Decode: quota(), Compute: quota()},
+			},
+			Power: gpu.Power{AllowShutdown: true, ForceShutdown: true, AllowTurnOff: true, StayOff: true, ShutdownTimeout: 1},
 		}
 		ch.Claims = append(ch.Claims, gpu.Claim{
-			Kind: gpu.ClaimAssignment, ID: vm, Token: "ABCDEFGHIJKLMNOPQRSTUVWXYZ", Owner: ch.Owner, Want: gpu.Want{Assignment: &a}, SettingsBefore: settings, Revision: int64(n),
+			Kind: gpu.ClaimAssignment, ID: vm, Token: "ABCDEFGHIJKLMNOPQRSTUVWXYZ", Owner: ch.Owner, Want: gpu.Want{Assignment: &a},
+			SettingsBefore: settings, Revision: int64(n),
 		})
 	}
 	doc, err := json.Marshal(ch)
@@ -191,7 +225,8 @@ func TestTheLargestChangeIsAccepted(t *testing.T) {
 		ch.Claims = append(ch.Claims, ch.Claims[0])
 	}
 	_, err = agent.NewClient(nil, host).Prepare(t.Context(), ch)
-	if e, ok := errors.AsType[*agent.Error](err); !ok || e.Code != agent.BadRequest || !strings.Contains(e.Message, "larger than an agent accepts") {
+	if e, ok := errors.AsType[*agent.Error](err); !ok || e.Code != agent.BadRequest ||
+		!strings.Contains(e.Message, "larger than an agent accepts") {
 		t.Errorf("%v", err)
 	}
 }

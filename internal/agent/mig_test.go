@@ -506,7 +506,8 @@ func TestMIGRefresh(t *testing.T) {
 func TestMIGIDsWithoutCase(t *testing.T) {
 	r := newRig(t, onLinux)
 	upper := mig("train", map[string]int{g3: 1}, strings.ToUpper(ampere))
-	r.done(layout("1", "mig", nil, mig("train", map[string]int{g3: 1}, ampere)), layout("2", "mig", mig("train", map[string]int{g3: 1}, ampere), upper))
+	r.done(layout("1", "mig", nil, mig("train", map[string]int{g3: 1}, ampere)),
+		layout("2", "mig", mig("train", map[string]int{g3: 1}, ampere), upper))
 	c, _ := r.claim(gpu.ClaimConfig, "train")
 	if len(c.Given) != 1 || len(c.Before) != 1 {
 		t.Errorf("the claim counts the GPU twice: %+v", c)
@@ -589,7 +590,8 @@ func TestMIGMovesBetweenConfigs(t *testing.T) {
 	if d := cmp.Diff(&off, train.Before.Of(hopper1).MIG); d != "" || len(train.Before) != 1 || len(train.Given) != 1 || len(train.GPUs) != 1 {
 		t.Errorf("claim of the first config: %+v", train)
 	}
-	if d := cmp.Diff(&off, serve.Before.Of(hopper2).MIG); d != "" || len(serve.Before) != 1 || len(serve.Given.Of(hopper2).MIG.Placements) != 7 {
+	if d := cmp.Diff(&off, serve.Before.Of(hopper2).MIG); d != "" || len(serve.Before) != 1 ||
+		len(serve.Given.Of(hopper2).MIG.Placements) != 7 {
 		t.Errorf("claim of the second config: %+v", serve)
 	}
 	r.done(layout("3", "mig", mig("train", map[string]int{g3: 2}, hopper1, hopper2), nil))

@@ -85,7 +85,8 @@ func paid(st *backend.State, host *gpu.Host) {
 
 // isOff says that a VM is off that ran, and what to do.
 func isOff(name string) string {
-	return fmt.Sprintf("VM %s is off: the next apply that changes something on this host starts it, and so does `gpu-agent reconcile` there; or start it by hand", words.Name(name))
+	return fmt.Sprintf("VM %s is off: the next apply that changes something on this host starts it, and so does `gpu-agent reconcile` "+
+		"there; or start it by hand", words.Name(name))
 }
 
 // payTimeout bounds one start of a VM that is owed one.

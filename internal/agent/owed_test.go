@@ -17,7 +17,9 @@ import (
 // failStarts lets the next starts of VMs fail; 0 means all of them until repair.
 func (r *rig) failStarts(times int) {
 	r.t.Helper()
-	check(r.t, r.fleet.InjectFault(r.t.Context(), host, simulated.Fault{Op: simulated.OpStartVM, Times: times, Code: backend.Insufficient, Detail: "0x800705AA"}))
+	check(r.t, r.fleet.InjectFault(r.t.Context(), host, simulated.Fault{
+		Op: simulated.OpStartVM, Times: times, Code: backend.Insufficient, Detail: "0x800705AA",
+	}))
 }
 
 // repair takes all faults from the host.

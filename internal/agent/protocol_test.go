@@ -39,7 +39,8 @@ func TestVersions(t *testing.T) {
 		"older":                      {newest: agent.OldestProtocol - 1, says: "upgrade the client to version unknown"},
 	} {
 		t.Run("client, "+name, func(t *testing.T) {
-			h, err := agentpb.NewAgentClient(connectAs(t, r, onlyReads)).Hello(t.Context(), &agentpb.HelloRequest{Protocol: tt.newest, OldestProtocol: tt.oldest, ClientVersion: "v9.9"})
+			h, err := agentpb.NewAgentClient(connectAs(t, r, onlyReads)).
+				Hello(t.Context(), &agentpb.HelloRequest{Protocol: tt.newest, OldestProtocol: tt.oldest, ClientVersion: "v9.9"})
 			if tt.speaks != 0 {
 				if err != nil || h.GetProtocol() != tt.speaks {
 					t.Errorf("speaks %d, %v; want %d", h.GetProtocol(), err, tt.speaks)
@@ -92,16 +93,20 @@ func everything() agent.Change {
 		Partition: &gpu.PartitionWant{Config: "c", VRAM: &mib, PinnedGPU: gpuP1, Quotas: gpu.Quotas{VRAM: quota(), Encode: quota()}},
 	}
 	config := gpu.PartitionConfig{
-		ID: "c", Kind: gpu.KindMIG, Name: "c", Scope: gpu.Scope{Hosts: []string{host}, Selector: &gpu.Selector{Models: []string{"m"}, GPUIDs: map[string][]string{host: {gpuP1}}}},
-		MIG: &gpu.MIGLayout{Profiles: map[string]int{"1g.5gb": 1}}, QuiesceUnits: []string{"dcgm.service"}, GPUs: map[string][]string{host: {gpuP1}},
+		ID: "c", Kind: gpu.KindMIG, Name: "c", Scope: gpu.Scope{
+			Hosts: []string{host}, Selector: &gpu.Selector{Models: []string{"m"}, GPUIDs: map[string][]string{host: {gpuP1}}},
+		},
+		MIG: &gpu.MIGLayout{Profiles: map[string]int{"1g.5gb": 1}}, QuiesceUnits: []string{"dcgm.service"},
+		GPUs:          map[string][]string{host: {gpuP1}},
 		MaxDisruption: gpu.DisruptVMRestart, Drain: true, Restore: true,
 	}
 	ch := agent.Change{ID: "c", Host: host}
 	ch.Subject, ch.Owner, ch.Token = "test", owner, "t"
 	ch.Want, ch.Prior = gpu.Want{Assignment: &a}, gpu.Want{Share: &gpu.Share{Name: "s", Host: host, Count: 7}}
 	ch.Claims = []gpu.Claim{{
-		Kind: gpu.ClaimConfig, ID: "c", Token: "x", Want: gpu.Want{Config: &config}, Before: gpu.Layouts{gpuP1: {MIG: &gpu.MIGState{}, ComputeMode: gpu.ComputeDefault}},
-		Given: gpu.Layouts{gpuP1: {Partitions: 4}}, Holds: &a,
+		Kind: gpu.ClaimConfig, ID: "c", Token: "x", Want: gpu.Want{Config: &config},
+		Before: gpu.Layouts{gpuP1: {MIG: &gpu.MIGState{}, ComputeMode: gpu.ComputeDefault}},
+		Given:  gpu.Layouts{gpuP1: {Partitions: 4}}, Holds: &a,
 	}}
 	return ch
 }
@@ -183,7 +188,8 @@ func TestFieldsOfCallsThatAnAgentDoesNotKnowAreRefused(t *testing.T) {
 	newer := protowire.AppendVarint(protowire.AppendTag(nil, 77, protowire.VarintType), 1)
 	for _, method := range rpcs(t) {
 		t.Run(string(method.Name()), func(t *testing.T) {
-			err := callWith(t, connectAs(t, r, func(context.Context) (agent.Role, error) { return agent.Operator, nil }), method, func(m proto.Message) { m.ProtoReflect().SetUnknown(newer) })
+			err := callWith(t, connectAs(t, r, func(context.Context) (agent.Role, error) { return agent.Operator, nil }),
+				method, func(m proto.Message) { m.ProtoReflect().SetUnknown(newer) })
 			if method.Name() == "Hello" {
 				if err == nil || !strings.Contains(err.Error(), "speaks protocol 0") { // an empty request
 					t.Error(err)
@@ -209,7 +215,10 @@ func TestCapabilities(t *testing.T) {
 		t.Errorf("the agent of this version lacks %q", lacks)
 	}
 	asks := agent.Asks(everything())
-	for _, want := range []string{"want.vm_assignment.power.next_off", "want.partition_config.drain", "want.partition_config.mig", "want.partition_config.max_disruption=vm_restart", "want.share", "claims"} {
+	for _, want := range []string{
+		"want.vm_assignment.power.next_off", "want.partition_config.drain", "want.partition_config.mig",
+		"want.partition_config.max_disruption=vm_restart", "want.share", "claims",
+	} {
 		if !slices.Contains(asks, want) {
 			t.Errorf("%s is not in %q", want, asks)
 		}
@@ -221,7 +230,8 @@ func TestCapabilities(t *testing.T) {
 	older.Capabilities = slices.DeleteFunc(slices.Clone(h.Capabilities), func(c string) bool {
 		return strings.HasPrefix(c, "want.partition_config.mig") || c == "want.partition_config.max_disruption=vm_restart"
 	})
-	if got, want := older.Lacks(), []string{"want.partition_config.mig", "want.partition_config.max_disruption=vm_restart"}; !slices.Equal(got, want) {
+	if got, want := older.Lacks(), []string{"want.partition_config.mig", "want.partition_config.max_disruption=vm_restart"}; !slices.Equal(got,
+		want) {
 		t.Errorf("it lacks %q, want %q", got, want)
 	}
 	if none := (agent.Hello{}).Lacks(); len(none) > 0 {
@@ -267,13 +277,15 @@ func TestAnswersOfANewerAgent(t *testing.T) {
 		maps.Copy(claims(m)[0].(map[string]any), map[string]any{"protected_until": "2027"}) //nolint:forcetypeassert // of a test
 	}).Inventory(t.Context())
 	check(t, err)
-	if len(got.Claims) != len(want.Claims)-1 || len(got.Unreadable) != 1 || !got.Unreadable[0].Newer || !strings.Contains(got.Unreadable[0].String(), "protected_until") {
+	if len(got.Claims) != len(want.Claims)-1 || len(got.Unreadable) != 1 || !got.Unreadable[0].Newer ||
+		!strings.Contains(got.Unreadable[0].String(), "protected_until") {
 		t.Errorf("claims %v, unreadable %v", got.Claims, got.Unreadable)
 	}
 
 	for field, value := range map[string]any{"stops_containers": []string{"x"}, "disruption": "host_reboot"} {
 		_, err := newer(t, func(m map[string]any) { m[field] = value }).Prepare(t.Context(), assign("b", "vm4", nil, partitionOf(off2, nil)))
-		if e, ok := errors.AsType[*agent.Error](err); !ok || e.Code != agent.VersionMismatch || !strings.Contains(e.Message, field) || !strings.Contains(e.Message, "9.9") || !strings.Contains(e.Message, "upgrade the client") {
+		if e, ok := errors.AsType[*agent.Error](err); !ok || e.Code != agent.VersionMismatch || !strings.Contains(e.Message, field) ||
+			!strings.Contains(e.Message, "9.9") || !strings.Contains(e.Message, "upgrade the client") {
 			t.Errorf("%v", err)
 		}
 	}

@@ -32,7 +32,8 @@ func (c *counter) Query(ctx context.Context, namespace, wql string, properties .
 	defer c.mu.Unlock()
 	c.queries++
 	c.rows += len(rows)
-	if class, ok := strings.CutPrefix(wql, "SELECT * FROM "); ok && !strings.Contains(class, "Name=") && !strings.Contains(class, "InstanceID LIKE") {
+	if class, ok := strings.CutPrefix(wql, "SELECT * FROM "); ok && !strings.Contains(class, "Name=") &&
+		!strings.Contains(class, "InstanceID LIKE") {
 		class, _, _ = strings.Cut(class, " ")
 		c.whole[class]++
 	}
@@ -77,7 +78,9 @@ func newBig(t *testing.T, vms, elsewhere int) (*big, []string) {
 		h.GPUs, ids = append(h.GPUs, g), append(ids, g.ID)
 	}
 	vm := func(n int) gpu.VM {
-		return gpu.VM{ID: vmNo(n), Name: fmt.Sprintf("vm-%03d", n), State: gpu.VMOff, Generation: 2, Clustered: true, Checkpoints: gpu.CheckpointsDisabled}
+		return gpu.VM{
+			ID: vmNo(n), Name: fmt.Sprintf("vm-%03d", n), State: gpu.VMOff, Generation: 2, Clustered: true, Checkpoints: gpu.CheckpointsDisabled,
+		}
 	}
 	for i := range vms {
 		h.VMs = append(h.VMs, vm(i))
@@ -94,7 +97,8 @@ func newBig(t *testing.T, vms, elsewhere int) (*big, []string) {
 	t.Cleanup(machine.Wait)
 	c := &counter{WMI: machine.WMI(), whole: map[string]int{}}
 	b := &big{counter: c, t: t, clock: &atomic.Int64{}}
-	conn, err := connect.InProcess(agent.NewServer(hyperv.New(c), store, agent.WithBootClock(func() time.Duration { return time.Duration(b.clock.Load()) })))
+	conn, err := connect.InProcess(agent.NewServer(hyperv.New(c), store,
+		agent.WithBootClock(func() time.Duration { return time.Duration(b.clock.Load()) })))
 	check(t, err)
 	b.Client = agent.NewClient(conn, host)
 	t.Cleanup(func() { _ = b.Close() })

@@ -89,7 +89,9 @@ func (r recordStore) Update(ctx context.Context, f func(*backend.State) error) e
 var errNoRecord = &Error{Code: BadRequest, Message: "there is no record with this id that cannot be read; `gpu-agent records` lists them"}
 
 // repair gives up the record with an id and returns it.
-func (r recordStore) repair(ctx context.Context, id string, now time.Time, refusal func(*backend.Lease) *Error) (dropped backend.Unreadable, err error) {
+func (r recordStore) repair(ctx context.Context, id string, now time.Time, refusal func(*backend.Lease) *Error) (dropped backend.Unreadable,
+	err error,
+) {
 	store, ok := r.Store.(backend.Repairer)
 	if !ok {
 		return dropped, &Error{Code: BadRequest, Message: "the records of this host cannot be given up one by one"}

@@ -52,7 +52,9 @@ func (s *Server) Reconcile(ctx context.Context, wait time.Duration) (settled []S
 		return conflicts(lost), s.dropExpired(ctx, state.Lease)
 	}
 	// Its process is all that holds this lease: when it dies, the next one must not wait long.
-	lease, _, err := s.waitForLease(ctx, LeaseRequest{Run: "reconcile-" + s.worker, Holder: s.process("reconcile"), TTL: recoveryTTL, Wait: wait, Cluster: true})
+	lease, _, err := s.waitForLease(ctx, LeaseRequest{
+		Run: "reconcile-" + s.worker, Holder: s.process("reconcile"), TTL: recoveryTTL, Wait: wait, Cluster: true,
+	})
 	if err != nil {
 		return nil, err
 	}

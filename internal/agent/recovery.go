@@ -26,10 +26,13 @@ func (w *work) lostLease(ctx context.Context, e *Error) {
 	if w.entry.Begun == 0 && !w.undoing {
 		return
 	}
-	e.Outcome = &Outcome{Stands: []string{"a change that was cut off; the run that took the lease over puts it back, or this agent when the lease is free"}}
+	e.Outcome = &Outcome{
+		Stands: []string{"a change that was cut off; the run that took the lease over puts it back, or this agent when the lease is free"},
+	}
 	ctx = context.WithoutCancel(ctx)
 	if w.last.Op == change.OpStopVM {
-		e.Outcome.Stands = append(e.Outcome.Stands, "it may be off: VM "+words.Name(w.last.VMName())+", which this change stopped; whoever has the lease next starts it")
+		e.Outcome.Stands = append(e.Outcome.Stands, "it may be off: VM "+words.Name(w.last.VMName())+
+			", which this change stopped; whoever has the lease next starts it")
 	}
 	note := func(ctx context.Context) error { return w.server.note(ctx, w.fence, w.entry, w.last) }
 	noted := note(ctx)
@@ -71,7 +74,9 @@ func (s *Server) recover(ctx context.Context, noted error, note func(context.Con
 		if state, err := s.store.Load(ctx); noted == nil && err == nil && len(state.Journal)+len(state.Owed) == 0 {
 			return // the run that took the lease over has done it all
 		}
-		lease, _, err := s.waitForLease(ctx, LeaseRequest{Run: "recovery-" + s.worker, Holder: s.process("recovery"), TTL: recoveryTTL, Cluster: true})
+		lease, _, err := s.waitForLease(ctx, LeaseRequest{
+			Run: "recovery-" + s.worker, Holder: s.process("recovery"), TTL: recoveryTTL, Cluster: true,
+		})
 		if err == nil {
 			_, err = s.settleAll(ctx, lease)
 			_ = s.giveBack(context.WithoutCancel(ctx), lease.Fence, func(*backend.State) error { return nil })

@@ -30,7 +30,8 @@ func (s *Server) restore(ctx context.Context, lease backend.Lease) ([]Settled, e
 	defer s.keepAlive(ctx, lease.Fence)()
 	var out []Settled
 	if len(host.Stale) > 0 {
-		_ = s.work(lease.Fence, &entry{}, nil).runner.run(context.WithoutCancel(ctx), change.Step{Op: change.OpRefreshDevices}) // the host remembers it
+		// the host remembers it
+		_ = s.work(lease.Fence, &entry{}, nil).runner.run(context.WithoutCancel(ctx), change.Step{Op: change.OpRefreshDevices})
 	}
 	for _, l := range lost {
 		end, err := s.restoreLayout(ctx, lease, &host, l)

@@ -52,7 +52,8 @@ func TestRestoreSharingAfterReboot(t *testing.T) {
 		}
 	}
 	if d := cmp.Diff([]string{
-		`the MIG layout of partition config "train"`, `the MPS layout of partition config "inference"`, `the time slices of partition config "notebooks"`,
+		`the MIG layout of partition config "train"`, `the MPS layout of partition config "inference"`,
+		`the time slices of partition config "notebooks"`,
 		`share "a"`, `share "b"`, `share "c"`,
 	}, subjects); d != "" {
 		t.Fatal(d)
@@ -87,7 +88,9 @@ func TestRestoreSharingOneByOne(t *testing.T) {
 		{"a daemon dies", func(t *testing.T, r *rig) {
 			t.Helper()
 			check(t, r.fleet.KillDaemon(t.Context(), host, "inference"))
-		}, []agent.Settled{{Subject: `the MPS layout of partition config "inference"`, Restored: []string{"MPS daemon inference: GPU " + noMIG}}}},
+		}, []agent.Settled{
+			{Subject: `the MPS layout of partition config "inference"`, Restored: []string{"MPS daemon inference: GPU " + noMIG}},
+		}},
 		{"a CDI specification is deleted", func(t *testing.T, r *rig) {
 			t.Helper()
 			check(t, r.fleet.RemoveShareOutside(t.Context(), host, "b"))
@@ -197,13 +200,16 @@ func TestRestoreSharingGoesOn(t *testing.T) {
 	r := declaredSharing(t)
 	before := r.look()
 	r.reboot()
-	check(t, r.fleet.InjectFault(t.Context(), host, simulated.Fault{Op: simulated.OpEnsureDaemon, Object: "inference", Times: 1, Code: backend.Failed}))
+	check(t, r.fleet.InjectFault(t.Context(), host, simulated.Fault{
+		Op: simulated.OpEnsureDaemon, Object: "inference", Times: 1, Code: backend.Failed,
+	}))
 	got := r.reconcile()
 	stands := 0
 	for _, end := range got {
 		stands += len(end.Stands)
 	}
-	if len(got) != 6 || len(got[1].Stands) != 1 || len(got[1].Restored) != 1 || !strings.Contains(got[1].Stands[0], "inference") || stands != 2 {
+	if len(got) != 6 || len(got[1].Stands) != 1 || len(got[1].Restored) != 1 || !strings.Contains(got[1].Stands[0], "inference") ||
+		stands != 2 {
 		t.Errorf("settled %+v", got)
 	}
 	r.wantJournal(0)
@@ -259,7 +265,8 @@ func TestRestoreDaemonOfAnInstanceMadeAgain(t *testing.T) {
 	check(t, r.fleet.DestroyInstanceOutside(t.Context(), host, hopper1, place))
 	check(t, r.fleet.CreateInstanceOutside(t.Context(), host, hopper1, place))
 	got := r.reconcile()
-	if len(got) != 2 || len(got[0].Restored) != 1 || !strings.HasPrefix(got[0].Restored[0], "MPS daemon ") || got[1].Subject != `share "a"` || len(got[1].Restored) != 1 {
+	if len(got) != 2 || len(got[0].Restored) != 1 || !strings.HasPrefix(got[0].Restored[0], "MPS daemon ") ||
+		got[1].Subject != `share "a"` || len(got[1].Restored) != 1 {
 		t.Errorf("settled %+v", got)
 	}
 	wantSame(t, before, r.look())

@@ -183,7 +183,9 @@ func TestRestoreGoesOn(t *testing.T) {
 	r := declared(t)
 	before := r.look()
 	r.reboot()
-	check(t, r.fleet.InjectFault(t.Context(), host, simulated.Fault{Op: simulated.OpCreateInstance, Object: hopper1, After: 1, Times: 1, Code: backend.Failed}))
+	check(t, r.fleet.InjectFault(t.Context(), host, simulated.Fault{
+		Op: simulated.OpCreateInstance, Object: hopper1, After: 1, Times: 1, Code: backend.Failed,
+	}))
 	got := r.reconcile()
 	if len(got) != 2 || len(got[0].Restored) != 1 || !strings.Contains(got[0].Restored[0], ampere) || len(got[0].Stands) != 1 ||
 		!strings.Contains(got[0].Stands[0], hopper1) || len(got[1].Restored) != 1 {
@@ -299,7 +301,8 @@ func TestRestoreSevenOfEight(t *testing.T) {
 			check(t, r.ReleaseLease(t.Context(), r.fence))
 			before := r.look()
 			r.reboot()
-			check(t, r.fleet.DestroyInstanceOutside(t.Context(), host, ampere, at(g3, 4))) // its mode outlives a reboot, and all seven lack something
+			// its mode outlives a reboot, and all seven lack something
+			check(t, r.fleet.DestroyInstanceOutside(t.Context(), host, ampere, at(g3, 4)))
 			var whole gpu.GPU
 			at := -1
 			check(t, r.fleet.Edit(t.Context(), func(s *gpu.Snapshot) error {
@@ -312,7 +315,8 @@ func TestRestoreSevenOfEight(t *testing.T) {
 			hidden := r.look().GPUs[at]
 
 			got := r.reconcile()
-			if len(got) != 1 || len(got[0].Restored) != 7 || len(got[0].Stands) != 1 || !strings.Contains(got[0].Stands[0], sick) || !strings.Contains(got[0].Stands[0], why) {
+			if len(got) != 1 || len(got[0].Restored) != 7 || len(got[0].Stands) != 1 || !strings.Contains(got[0].Stands[0], sick) ||
+				!strings.Contains(got[0].Stands[0], why) {
 				t.Fatalf("settled %+v", got)
 			}
 			for i, g := range r.look().GPUs {

@@ -125,7 +125,8 @@ func (r *rig) options() []agent.Option {
 		boot = func() time.Duration { return up.Now().Sub(booted) }
 	}
 	return []agent.Option{
-		agent.WithHostName("HV01"), agent.WithClock(r.clock.Now), agent.WithBootClock(boot), agent.WithTimeouts(max(patience, r.stepTime), 2*max(patience, r.stepTime)), agent.WithStartPatience(startPatience),
+		agent.WithHostName("HV01"), agent.WithClock(r.clock.Now), agent.WithBootClock(boot),
+		agent.WithTimeouts(max(patience, r.stepTime), 2*max(patience, r.stepTime)), agent.WithStartPatience(startPatience),
 	}
 }
 

@@ -131,7 +131,9 @@ func asMIG(host backend.Backend) (backend.MIG, error) {
 func asVGPU(host backend.Backend) (backend.VGPU, error) {
 	h, ok := host.(backend.VGPU)
 	if !ok {
-		return nil, &Error{Code: BadRequest, Message: "this host is not a Linux KVM host with NVIDIA's vGPU driver; it cannot be changed in this way"}
+		return nil, &Error{
+			Code: BadRequest, Message: "this host is not a Linux KVM host with NVIDIA's vGPU driver; it cannot be changed in this way",
+		}
 	}
 	return h, nil
 }
@@ -140,7 +142,9 @@ func asVGPU(host backend.Backend) (backend.VGPU, error) {
 func asSharing(host backend.Backend) (backend.Sharing, error) {
 	h, ok := host.(backend.Sharing)
 	if !ok {
-		return nil, &Error{Code: BadRequest, Message: "this host is not a Linux host with NVIDIA GPUs that containers share; it cannot be changed in this way"}
+		return nil, &Error{
+			Code: BadRequest, Message: "this host is not a Linux host with NVIDIA GPUs that containers share; it cannot be changed in this way",
+		}
 	}
 	return h, nil
 }

@@ -99,7 +99,8 @@ func (r *hypervRunner) stop(ctx context.Context, s change.Step) error {
 	switch {
 	case err == nil || !power.AllowTurnOff || staleFence(err) != nil:
 		return err
-	case errors.As(err, &be) && slices.Contains([]backend.Code{backend.Locked, backend.InUse, backend.AccessDenied, backend.NotFound}, be.Code):
+	case errors.As(err, &be) && slices.Contains([]backend.Code{backend.Locked, backend.InUse, backend.AccessDenied, backend.NotFound},
+		be.Code):
 		return err
 	}
 	ctx, cancel = context.WithTimeout(ctx, r.timeout)

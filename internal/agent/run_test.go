@@ -37,9 +37,11 @@ func TestEveryOpRuns(t *testing.T) {
 			},
 		}
 		s := change.Step{
-			Op: op, GPU: "p", VM: "v", Pool: "dda", Count: 2, Unit: "dcgm.service", Adapter: &gpu.PartitionAdapter{}, Device: &gpu.DeviceAssignment{GPU: "d"},
+			Op: op, GPU: "p", VM: "v", Pool: "dda", Count: 2, Unit: "dcgm.service", Adapter: &gpu.PartitionAdapter{},
+			Device:   &gpu.DeviceAssignment{GPU: "d"},
 			Settings: &gpu.VMSettings{}, Power: &gpu.Power{}, Instance: &gpu.MIGPlacement{}, VGPU: &gpu.VGPUPlace{}, ComputeMode: gpu.ComputeDefault,
-			TimeSlice: gpu.TimeSliceLong, Daemon: &gpu.MPSDaemonSpec{Name: "d"}, Share: &gpu.ShareSpec{Name: "s"}, Claim: &gpu.Claim{Kind: gpu.ClaimPool, ID: "p"},
+			TimeSlice: gpu.TimeSliceLong, Daemon: &gpu.MPSDaemonSpec{Name: "d"}, Share: &gpu.ShareSpec{Name: "s"},
+			Claim: &gpu.Claim{Kind: gpu.ClaimPool, ID: "p"},
 		}
 		if err := able(host, []change.Step{s}); err != nil {
 			t.Errorf("%s: %v", op, err)

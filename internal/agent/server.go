@@ -237,7 +237,8 @@ func (g *service) Hello(ctx context.Context, r *agentpb.HelloRequest) (*agentpb.
 		return nil, toStatus(err)
 	}
 	return &agentpb.HelloReply{
-		Protocol: int32(protocol), AgentVersion: g.server.version, Platform: string(g.server.platform(ctx)), HostName: g.server.name, Role: string(role),
+		Protocol: int32(protocol), AgentVersion: g.server.version, Platform: string(g.server.platform(ctx)),
+		HostName: g.server.name, Role: string(role),
 		Capabilities: knownChange().All(),
 	}, nil
 }

@@ -88,7 +88,10 @@ func linuxPool(name string, gpus ...string) *gpu.PoolConfig {
 // planners make.
 func sharingScenarios() []scenario {
 	inference := []agent.Change{layout("c0", "mps", nil, mps("inference", hopper1, noMIG))}
-	placed := slices.Concat(inference, []agent.Change{shares("s0", "team-a", nil, fraction("team-a", "inference", 10*gib)), shares("s1", "team-b", nil, fraction("team-b", "inference", 20*gib))})
+	placed := slices.Concat(inference, []agent.Change{
+		shares("s0", "team-a", nil, fraction("team-a", "inference", 10*gib)),
+		shares("s1", "team-b", nil, fraction("team-b", "inference", 20*gib)),
+	})
 	less := fraction("team-a", "inference", 5*gib)
 	less.ActiveThreadPercentage = 25
 	instances := []agent.Change{
@@ -117,15 +120,23 @@ func sharingScenarios() []scenario {
 			name: "a GPU moves from MPS to MIG", edit: onSharing, before: inference,
 			change: layout("x", "mig", nil, mig("train", map[string]int{g3: 2}, hopper1)),
 		},
-		{name: "restart the daemon of a config of MPS under shares", edit: onSharing, before: placed, change: acts(change.ActRestart, "mps", mps("inference", hopper1, noMIG))},
+		{
+			name: "restart the daemon of a config of MPS under shares", edit: onSharing, before: placed,
+			change: acts(change.ActRestart, "mps", mps("inference", hopper1, noMIG)),
+		},
 		{
 			name: "restart the daemons in GPU instances under a share", edit: onSharing, before: instances,
 			change: acts(change.ActRestart, "mig", migWithMPS("train", map[string]int{g1: 3, g3: 1}, hopper1)),
 		},
 		{name: "delete a config of MPS", edit: onSharing, before: inference, change: layout("x", "mps", mps("inference", hopper1, noMIG), nil)},
-		{name: "share GPUs by time-slicing", edit: onSharing, change: layout("x", "turns", nil, turns("notebooks", gpu.TimeSliceLong, 4, hopper1, noMIG))},
 		{
-			name: "delete a config of time-slicing", edit: onSharing, before: []agent.Change{layout("c0", "turns", nil, turns("notebooks", gpu.TimeSliceLong, 4, hopper1))},
+			name: "share GPUs by time-slicing", edit: onSharing,
+			change: layout("x", "turns", nil, turns("notebooks", gpu.TimeSliceLong, 4, hopper1, noMIG)),
+		},
+		{
+			name: "delete a config of time-slicing", edit: onSharing, before: []agent.Change{
+				layout("c0", "turns", nil, turns("notebooks", gpu.TimeSliceLong, 4, hopper1)),
+			},
 			change: layout("x", "turns", turns("notebooks", gpu.TimeSliceLong, 4, hopper1), nil),
 		},
 		{
@@ -134,7 +145,8 @@ func sharingScenarios() []scenario {
 		},
 		{
 			name: "change GPU instances with MPS in them, under a share", edit: onSharing, before: instances,
-			change: layout("x", "mig", migWithMPS("train", map[string]int{g1: 3, g3: 1}, hopper1), migWithMPS("train", map[string]int{g1: 1, g2: 1, g3: 1}, hopper1)),
+			change: layout("x", "mig", migWithMPS("train", map[string]int{g1: 3, g3: 1}, hopper1),
+				migWithMPS("train", map[string]int{g1: 1, g2: 1, g3: 1}, hopper1)),
 		},
 		{
 			name: "delete a config of GPU instances with MPS in them", edit: onSharing, before: instances[:1],

@@ -81,7 +81,8 @@ func TestSharePlacement(t *testing.T) {
 	r.done(shares("f", "c", fraction("c", "inference", 30*gib), less))
 	r.wantPlace("c", on(noMIG))
 	r.wantSteps(shares("g", "c", less, less))
-	if _, handed := r.share("c"); handed.Environment["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] != "25" || handed.Environment["CUDA_MPS_CLIENT_PRIORITY"] != "1" {
+	if _, handed := r.share("c"); handed.Environment["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] != "25" ||
+		handed.Environment["CUDA_MPS_CLIENT_PRIORITY"] != "1" {
 		t.Errorf("containers get %v", handed.Environment)
 	}
 	label := *less
@@ -121,10 +122,17 @@ func TestLayoutUnderShares(t *testing.T) {
 		says  []string
 	}{
 		{"the config goes", served, fraction("team-a", "inference", gib), layout("x", "1", served, nil), []string{"team-a", "destroy"}},
-		{"its GPU leaves", served, fraction("team-a", "inference", gib), layout("x", "1", served, mps("inference", hopper1)), []string{"team-a", noMIG}},
-		{"its GPU is shared in another way", served, fraction("team-a", "inference", gib), layout("x", "other", nil, turns("t", "", 4, noMIG)), []string{"team-a", "mode mps", "time_slicing"}},
 		{
-			"its GPU is to be shared at all", nil, &gpu.Share{Name: "team-a", Host: host, Count: 1, GPUIDs: []string{noMIG}}, layout("x", "1", nil, served),
+			"its GPU leaves", served, fraction("team-a", "inference", gib), layout("x", "1", served, mps("inference", hopper1)),
+			[]string{"team-a", noMIG},
+		},
+		{
+			"its GPU is shared in another way", served, fraction("team-a", "inference", gib), layout("x", "other", nil, turns("t", "", 4, noMIG)),
+			[]string{"team-a", "mode mps", "time_slicing"},
+		},
+		{
+			"its GPU is to be shared at all", nil, &gpu.Share{Name: "team-a", Host: host, Count: 1, GPUIDs: []string{noMIG}},
+			layout("x", "1", nil, served),
 			[]string{"team-a", "whole_gpu", "mode would be mps"},
 		},
 		{
@@ -134,7 +142,11 @@ func TestLayoutUnderShares(t *testing.T) {
 		},
 		{
 			"fewer replicas", turns("t", "", 2, noMIG), fraction("team-a", "t", gib),
-			layout("x", "1", turns("t", "", 2, noMIG), func() *gpu.PartitionConfig { c := turns("t", "", 2, noMIG); c.TimeSlicing.Replicas = 0; return c }()),
+			layout("x", "1", turns("t", "", 2, noMIG), func() *gpu.PartitionConfig {
+				c := turns("t", "", 2, noMIG)
+				c.TimeSlicing.Replicas = 0
+				return c
+			}()),
 			[]string{"team-a", "replica"},
 		},
 	} {
@@ -183,7 +195,8 @@ func TestShareTakeOver(t *testing.T) {
 	made := func(t *testing.T) *rig {
 		t.Helper()
 		r := newRig(t, onSharing)
-		r.done(layout("1", "mps", nil, mps("inference", hopper1, noMIG)), shares("2", "old", nil, a), shares("3", "other", nil, fraction("b", "inference", 50*gib)))
+		r.done(layout("1", "mps", nil, mps("inference", hopper1, noMIG)), shares("2", "old", nil, a),
+			shares("3", "other", nil, fraction("b", "inference", 50*gib)))
 		r.wantPlace("a", on(noMIG))
 		return r
 	}

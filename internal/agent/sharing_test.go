@@ -102,27 +102,42 @@ func TestSharingSteps(t *testing.T) {
 			meddle: func(t *testing.T, r *rig) { t.Helper(); check(t, r.fleet.KillDaemon(t.Context(), host, "inference")) },
 		},
 		{name: "a GPU leaves", before: []agent.Change{made}, ch: layout("x", "mps", two, one), want: []change.Op{ensure, mode, put}},
-		{name: "the daemon ends before its GPUs are opened", before: []agent.Change{made}, ch: layout("x", "mps", two, nil), want: []change.Op{end, mode, mode, drop}},
-		{name: "what is kept stands", before: []agent.Change{layout("1", "mps", nil, kept)}, ch: layout("x", "mps", kept, nil), want: []change.Op{drop}},
 		{
-			name: "a mode that others set is theirs", before: []agent.Change{made}, ch: layout("x", "mps", two, nil), want: []change.Op{end, mode, drop},
+			name: "the daemon ends before its GPUs are opened", before: []agent.Change{made}, ch: layout("x", "mps", two, nil),
+			want: []change.Op{end, mode, mode, drop},
+		},
+		{
+			name: "what is kept stands", before: []agent.Change{layout("1", "mps", nil, kept)}, ch: layout("x", "mps", kept, nil),
+			want: []change.Op{drop},
+		},
+		{
+			name: "a mode that others set is theirs", before: []agent.Change{made}, ch: layout("x", "mps", two, nil),
+			want: []change.Op{end, mode, drop},
 			meddle: func(t *testing.T, r *rig) {
 				t.Helper()
 				check(t, r.fleet.SetComputeModeOutside(t.Context(), host, hopper1, gpu.ComputeProhibited))
 			},
 		},
 		{name: "a slice", ch: layout("x", "turns", nil, long), want: []change.Op{turn, put}},
-		{name: "more replicas", before: []agent.Change{layout("1", "turns", nil, long)}, ch: layout("x", "turns", long, replicas), want: []change.Op{put}},
-		{name: "the slice goes", before: []agent.Change{layout("1", "turns", nil, long)}, ch: layout("x", "turns", long, nil), want: []change.Op{turn, drop}},
 		{
-			name: "a slice that others set is theirs", before: []agent.Change{layout("1", "turns", nil, long)}, ch: layout("x", "turns", long, nil), want: []change.Op{drop},
+			name: "more replicas", before: []agent.Change{layout("1", "turns", nil, long)}, ch: layout("x", "turns", long, replicas),
+			want: []change.Op{put},
+		},
+		{
+			name: "the slice goes", before: []agent.Change{layout("1", "turns", nil, long)}, ch: layout("x", "turns", long, nil),
+			want: []change.Op{turn, drop},
+		},
+		{
+			name: "a slice that others set is theirs", before: []agent.Change{layout("1", "turns", nil, long)},
+			ch: layout("x", "turns", long, nil), want: []change.Op{drop},
 			meddle: func(t *testing.T, r *rig) {
 				t.Helper()
 				check(t, r.fleet.SetTimeSliceOutside(t.Context(), host, hopper1, gpu.TimeSliceShort))
 			},
 		},
 		{
-			name: "from MPS to time-slicing", before: []agent.Change{layout("1", "mps", nil, mps("inference", hopper1))}, ch: layout("x", "turns", nil, long),
+			name: "from MPS to time-slicing", before: []agent.Change{layout("1", "mps", nil, mps("inference", hopper1))},
+			ch:   layout("x", "turns", nil, long),
 			want: []change.Op{end, mode, turn, put, put},
 		},
 		{
@@ -130,7 +145,8 @@ func TestSharingSteps(t *testing.T) {
 			want: []change.Op{stop, toMIG, create, create, start, ensure, ensure, put},
 		},
 		{
-			name: "a daemon ends before its instance", before: []agent.Change{layout("1", "mig", nil, instances)}, ch: layout("x", "mig", instances, fewer),
+			name: "a daemon ends before its instance", before: []agent.Change{layout("1", "mig", nil, instances)},
+			ch:   layout("x", "mig", instances, fewer),
 			want: []change.Op{end, destroy, put},
 		},
 		{
@@ -182,7 +198,8 @@ func TestSharingPutsBack(t *testing.T) {
 	if c.Before.Of(hopper1).ComputeMode != gpu.ComputeExclusiveProcess || c.Before.Of(hopper1).TimeSlice != gpu.TimeSliceShort {
 		t.Errorf("what the GPU had did not move with it: %+v", c)
 	}
-	r.done(layout("3", "turns", nil, turns("again", gpu.TimeSliceLong, 2, hopper1)), layout("4", "turns", turns("again", gpu.TimeSliceLong, 2, hopper1), nil))
+	r.done(layout("3", "turns", nil, turns("again", gpu.TimeSliceLong, 2, hopper1)),
+		layout("4", "turns", turns("again", gpu.TimeSliceLong, 2, hopper1), nil))
 	after := r.look()
 	before.Claims, after.Claims = nil, nil
 	wantSame(t, before, after)

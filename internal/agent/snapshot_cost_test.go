@@ -23,7 +23,9 @@ func crowded(vms int) gpu.Host {
 		id := fmt.Sprintf("00000000-0000-4000-8000-%012d", i)
 		g := &h.GPUs[i%len(h.GPUs)]
 		g.Partitionable.Partitions = append(g.Partitionable.Partitions, gpu.Partition{ID: i / len(h.GPUs), VMID: id})
-		h.VMs = append(h.VMs, gpu.VM{ID: id, Name: fmt.Sprintf("avd-%05d", i), State: gpu.VMRunning, Generation: 2, PartitionAdapters: []gpu.PartitionAdapter{{ID: "a"}}})
+		h.VMs = append(h.VMs, gpu.VM{
+			ID: id, Name: fmt.Sprintf("avd-%05d", i), State: gpu.VMRunning, Generation: 2, PartitionAdapters: []gpu.PartitionAdapter{{ID: "a"}},
+		})
 		h.Claims = append(h.Claims, gpu.Claim{Kind: gpu.ClaimAssignment, ID: id, Token: id, Owner: "vdi", Want: gpu.Want{
 			Assignment: &gpu.Assignment{Kind: gpu.AssignPartition, VM: id, VMID: id, Host: "hv01", Partition: &gpu.PartitionWant{Config: "vdi"}},
 		}})

@@ -77,7 +77,10 @@ func fromStatus(host string, err error) error {
 		}
 	}
 	text := said(st.Message())
-	e := &Error{Code: BadReply, Host: host, Message: fmt.Sprintf("the host answers with an error that no agent gives, %s: %q", st.Code(), text), transport: err}
+	e := &Error{
+		Code: BadReply, Host: host, Message: fmt.Sprintf("the host answers with an error that no agent gives, %s: %q", st.Code(), text),
+		transport: err,
+	}
 	switch st.Code() {
 	case codes.Unavailable:
 		e.Code, e.Message = Unavailable, "the connection to the host failed: "+text

@@ -80,9 +80,10 @@ func (g *service) Utilization(ctx context.Context, r *agentpb.UtilizationRequest
 // Utilization measures how busy the GPUs of the host are: it reads them twice, a window
 // apart. NotSupported on a host that cannot tell.
 func (c *Client) Utilization(ctx context.Context, window time.Duration) (m Measurement, err error) {
-	err = ask(ctx, c, c.rpc.Utilization, &agentpb.UtilizationRequest{WindowMs: window.Milliseconds()}, func(r *agentpb.UtilizationReply) error {
-		return c.read("measurement", r.GetMeasurement(), &m)
-	})
+	err = ask(ctx, c, c.rpc.Utilization, &agentpb.UtilizationRequest{WindowMs: window.Milliseconds()},
+		func(r *agentpb.UtilizationReply) error {
+			return c.read("measurement", r.GetMeasurement(), &m)
+		})
 	gpu.SayPlainly(&m)
 	return m, err
 }

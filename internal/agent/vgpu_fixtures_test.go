@@ -31,11 +31,14 @@ func onKVM(h *gpu.Host) {
 	*h = gpu.Host{
 		Name: host, Platform: gpu.Linux, OS: gpu.OS{Name: "Ubuntu 24.04.3 LTS", Version: "24.04"},
 		GPUs: []gpu.GPU{
-			vgpuGPU(ada1, "NVIDIA L40S", "26B9", 32, gpu.VGPUType{Name: q12, FrameBuffer: 12 * gib, Max: 4}, gpu.VGPUType{Name: q24, FrameBuffer: 24 * gib, Max: 2}),
-			vgpuGPU(ada2, "NVIDIA L40S", "26B9", 32, gpu.VGPUType{Name: q12, FrameBuffer: 12 * gib, Max: 4}, gpu.VGPUType{Name: q24, FrameBuffer: 24 * gib, Max: 2}),
+			vgpuGPU(ada1, "NVIDIA L40S", "26B9", 32, gpu.VGPUType{Name: q12, FrameBuffer: 12 * gib, Max: 4},
+				gpu.VGPUType{Name: q24, FrameBuffer: 24 * gib, Max: 2}),
+			vgpuGPU(ada2, "NVIDIA L40S", "26B9", 32, gpu.VGPUType{Name: q12, FrameBuffer: 12 * gib, Max: 4},
+				gpu.VGPUType{Name: q24, FrameBuffer: 24 * gib, Max: 2}),
 			vgpuGPU(turing, "Tesla T4", "1EB8", 0, gpu.VGPUType{Name: t4q, FrameBuffer: 4 * gib, Max: 4}),
 			vgpuGPU(hybrid, "NVIDIA H100 80GB HBM3", "2330", 16,
-				gpu.VGPUType{Name: c20, FrameBuffer: 20 * gib, Max: 4}, gpu.VGPUType{Name: c10, FrameBuffer: 10 * gib, Max: 7, MIGProfile: g1}, gpu.VGPUType{Name: c40, FrameBuffer: 40 * gib, Max: 2, MIGProfile: g3}),
+				gpu.VGPUType{Name: c20, FrameBuffer: 20 * gib, Max: 4}, gpu.VGPUType{Name: c10, FrameBuffer: 10 * gib, Max: 7, MIGProfile: g1},
+				gpu.VGPUType{Name: c40, FrameBuffer: 40 * gib, Max: 2, MIGProfile: g3}),
 		},
 		Units: []string{dcgm, trainer},
 	}
@@ -62,7 +65,8 @@ func vgpuAt(typ string, function int) gpu.VGPUPlace {
 // vgpuScenarios cover every step on vGPUs in every order that the planner makes.
 func vgpuScenarios() []scenario {
 	two, mixed := vgpus("vdi", map[string]int{q12: 2}, ada1), vgpus("vdi", map[string]int{q12: 1, q24: 1}, ada1)
-	backed, fewer, sliced := vgpus("mig", map[string]int{c10: 3, c40: 1}, hybrid), vgpus("mig", map[string]int{c10: 1}, hybrid), vgpus("mig", map[string]int{c20: 2}, hybrid)
+	backed, fewer, sliced := vgpus("mig", map[string]int{c10: 3, c40: 1}, hybrid), vgpus("mig", map[string]int{c10: 1}, hybrid),
+		vgpus("mig", map[string]int{c20: 2}, hybrid)
 	itself := vgpus("old", map[string]int{t4q: 2}, turing)
 	return []scenario{
 		{name: "make vGPUs of two sizes", edit: onKVM, change: layout("x", "vgpu", nil, mixed)},

@@ -37,7 +37,8 @@ func TestVGPUSteps(t *testing.T) {
 	two := vgpus("vdi", map[string]int{q12: 2}, ada1)
 	made := layout("1", "vgpu", nil, two)
 	mixed := vgpus("vdi", map[string]int{q12: 1, q24: 1}, ada1)
-	backed, fewer, sliced := vgpus("mig", map[string]int{c10: 2, c40: 1}, hybrid), vgpus("mig", map[string]int{c10: 1}, hybrid), vgpus("mig", map[string]int{c20: 2}, hybrid)
+	backed, fewer, sliced := vgpus("mig", map[string]int{c10: 2, c40: 1}, hybrid), vgpus("mig", map[string]int{c10: 1}, hybrid),
+		vgpus("mig", map[string]int{c20: 2}, hybrid)
 	full := vgpus("vdi", nil, ada1)
 	full.VGPU = &gpu.VGPULayout{Type: q24}
 	claimOnly := func(ch agent.Change) agent.Change {
@@ -58,7 +59,10 @@ func TestVGPUSteps(t *testing.T) {
 	}{
 		{name: "as many as fit", ch: layout("x", "vgpu", nil, full), want: []change.Op{stop, functions, create, create, start, put}},
 		{name: "of two sizes", ch: layout("x", "vgpu", nil, mixed), want: []change.Op{stop, functions, mixing, create, create, start, put}},
-		{name: "without functions", ch: layout("x", "vgpu", nil, vgpus("old", map[string]int{t4q: 2}, turing)), want: []change.Op{create, create, put}},
+		{
+			name: "without functions", ch: layout("x", "vgpu", nil, vgpus("old", map[string]int{t4q: 2}, turing)),
+			want: []change.Op{create, create, put},
+		},
 		{name: "nothing when all is as wanted", before: []agent.Change{made}, ch: layout("x", "vgpu", two, two)},
 		{
 			name: "one that is gone", before: []agent.Change{made}, ch: layout("x", "vgpu", two, two),
@@ -95,7 +99,8 @@ func TestVGPUSteps(t *testing.T) {
 			want: []change.Op{join, divide, create, put},
 		},
 		{
-			name: "MIG-backed make way for others", before: []agent.Change{layout("1", "vgpu", nil, backed)}, ch: layout("x", "vgpu", backed, sliced),
+			name: "MIG-backed make way for others", before: []agent.Change{layout("1", "vgpu", nil, backed)},
+			ch:   layout("x", "vgpu", backed, sliced),
 			want: []change.Op{stop, remove, remove, remove, join, join, join, functions, mode, functions, create, create, start, put},
 		},
 		{
@@ -201,8 +206,15 @@ func TestVGPURefused(t *testing.T) {
 		says []string
 	}{
 		{"a type of another model", vgpus("vdi", map[string]int{t4q: 1}, ada1), backend.InvalidParameter, []string{t4q, q12, q24}},
-		{"a MIG-backed type beside another", vgpus("vdi", map[string]int{c10: 1, c20: 1}, hybrid), backend.InvalidParameter, []string{"H100-1-10C and H100-20C cannot be beside each other"}},
-		{"more instances than there is room for", vgpus("vdi", map[string]int{c10: 7, c40: 1}, hybrid), backend.Insufficient, []string{"no room for their GPU instances"}},
+		{
+			"a MIG-backed type beside another", vgpus("vdi", map[string]int{c10: 1, c20: 1}, hybrid), backend.InvalidParameter,
+			[]string{"H100-1-10C and H100-20C cannot be beside each other"},
+		},
+		{
+			"more instances than there is room for", vgpus("vdi", map[string]int{c10: 7, c40: 1}, hybrid),
+			backend.Insufficient,
+			[]string{"no room for their GPU instances"},
+		},
 		{"two sizes without the mode", never, backend.InvalidParameter, []string{"heterogeneous"}},
 		{"too many", vgpus("vdi", map[string]int{q12: 5}, ada1), backend.Insufficient, []string{"5 × " + q12, "4 at most"}},
 		{"no vGPU driver", vgpus("vdi", map[string]int{q12: 1}, noMIG), backend.NotSupported, nil},

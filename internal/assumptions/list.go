@@ -18,7 +18,8 @@ var all = []Assumption{
 	},
 	{
 		ID: "hyperv-partition-path", Platform: gpu.HyperV, Asked: true,
-		Says:     "Msvm_GpuPartition.DeviceInstancePath names the GPU and not the virtual function; where it does not, the VM's pin decides, or that only one GPU can be meant.",
+		Says: "Msvm_GpuPartition.DeviceInstancePath names the GPU and not the virtual function; where it does not, the VM's pin decides, " +
+			"or that only one GPU can be meant.",
 		Source:   "Get-VMGpuPartitionAdapter prints the name of the partitionable GPU as InstancePath.",
 		Answered: "reading Msvm_GpuPartition while a VM with a partition runs",
 		Where:    []string{hyperv + "read_devices.go"},
@@ -74,7 +75,8 @@ var all = []Assumption{
 	},
 	{
 		ID: "hyperv-property-types", Platform: gpu.HyperV, Asked: true,
-		Says:     "Device properties arrive in the types that Windows declares them with; above all, that a device needs reserved memory is a boolean.",
+		Says: "Device properties arrive in the types that Windows declares them with; above all, that a device needs reserved memory is a " +
+			"boolean.",
 		Source:   "The driver kit's table of properties; Microsoft's survey script prints False.",
 		Answered: "reading GetDeviceProperties of each GPU",
 		Where:    []string{hyperv + "read_devices.go"},
@@ -102,7 +104,8 @@ var all = []Assumption{
 	},
 	{
 		ID: "hyperv-count-waits", Platform: gpu.HyperV, Tried: true,
-		Says:     "Writing the partition count may return before the driver is done: the agent reads until the count shows, for a minute at most.",
+		Says: "Writing the partition count may return before the driver is done: the agent reads until the count shows, for a minute at " +
+			"most.",
 		Source:   "Nothing found.",
 		Answered: "writing a count and reading at once",
 		Unasked:  "how long a driver takes shows only when a count is written",
@@ -118,7 +121,8 @@ var all = []Assumption{
 	},
 	{
 		ID: "hyperv-emptier-gpu", Platform: gpu.HyperV,
-		Says:     "A VM that is pinned to no GPU takes its partition of a GPU with the most free ones, of any of them, and what is pinned of the same VM first. Where a run pins one VM and starts another one that is not pinned, the plan counts with that.",
+		Says: "A VM that is pinned to no GPU takes its partition of a GPU with the most free ones, of any of them, and what is pinned of " +
+			"the same VM first. Where a run pins one VM and starts another one that is not pinned, the plan counts with that.",
 		Source:   "Microsoft's pages say only that the choice is automatic.",
 		Answered: "starting VMs on a host with several divided GPUs",
 		Unasked:  "it takes a start of several VMs",
@@ -126,8 +130,10 @@ var all = []Assumption{
 	},
 	{
 		ID: "hyperv-replica-id", Platform: gpu.HyperV,
-		Says:     "The copy that Hyper-V Replica keeps of a VM has the VM's id, and ReplicationMode 2 or 4. Until it is failed over to it does not run, and is no place to assign a GPU to.",
-		Source:   "Msvm_ComputerSystem.ReplicationMode names the modes; that the id is the same is what administrators see in Get-VM on both hosts.",
+		Says: "The copy that Hyper-V Replica keeps of a VM has the VM's id, and ReplicationMode 2 or 4. Until it is failed over to it does " +
+			"not run, and is no place to assign a GPU to.",
+		Source: "Msvm_ComputerSystem.ReplicationMode names the modes; that the id is the same is what administrators see in Get-VM on both " +
+			"hosts.",
 		Answered: "reading Msvm_ComputerSystem on both hosts of a pair that replicates",
 		Unasked:  "it takes two hosts that replicate",
 		Where:    []string{hyperv + "read_host.go"},
@@ -166,7 +172,8 @@ var all = []Assumption{
 	},
 	{
 		ID: "hyperv-cluster-state", Platform: gpu.HyperV, Tried: true,
-		Says:     "Once the cluster's resource of a VM that Hyper-V has shut down shows as offline or failed, BringOnline starts it; until then the agent waits, and it calls again while the VM stays off.",
+		Says: "Once the cluster's resource of a VM that Hyper-V has shut down shows as offline or failed, BringOnline starts it; until " +
+			"then the agent waits, and it calls again while the VM stays off.",
 		Source:   "A cluster looks every five seconds, thoroughly every minute (LooksAlivePollInterval, IsAlivePollInterval).",
 		Answered: "shutting down a clustered VM and bringing it online at once",
 		Unasked:  "it takes a VM that is shut down",
@@ -182,7 +189,8 @@ var all = []Assumption{
 	},
 	{
 		ID: "hyperv-failback", Platform: gpu.HyperV,
-		Says:     "Resume with FailbackType 1 moves the VMs that a drain has moved away back to their node, live, as far as it has room; it may return before they are there.",
+		Says: "Resume with FailbackType 1 moves the VMs that a drain has moved away back to their node, live, as far as it has room; it " +
+			"may return before they are there.",
 		Source:   "Resume-ClusterNode -Failback Immediate does so.",
 		Answered: "draining and resuming a node with running VMs",
 		Unasked:  "it takes a drain, which moves other people's VMs",
@@ -220,15 +228,18 @@ var all = []Assumption{
 	},
 	{
 		ID: "linux-vgpu-order", Platform: gpu.Linux,
-		Says:     "MIG mode is switched while a GPU's virtual functions are off, and functions that are switched, either way, take the GPU instances.",
-		Source:   "NVIDIA's vGPU user guide has MIG mode before instances and both before vGPUs; what the functions do to instances is from a public report about an RTX PRO 6000.",
+		Says: "MIG mode is switched while a GPU's virtual functions are off, and functions that are switched, either way, take the GPU " +
+			"instances.",
+		Source: "NVIDIA's vGPU user guide has MIG mode before instances and both before vGPUs; what the functions do to instances is from a " +
+			"public report about an RTX PRO 6000.",
 		Answered: "making MIG-backed vGPUs on a GPU",
 		Unasked:  "it takes a GPU with NVIDIA's vGPU Manager whose functions are switched",
 		Where:    []string{"internal/change/kind_vgpu.go"},
 	},
 	{
 		ID: "linux-vgpu-per-instance", Platform: gpu.Linux,
-		Says:     "A GPU instance takes as many vGPUs of a MIG-backed type as the GPU takes of the type for each instance of the profile: one, but on GPUs whose instances are shared by time slices, in a mode of the driver that the agent does not switch.",
+		Says: "A GPU instance takes as many vGPUs of a MIG-backed type as the GPU takes of the type for each instance of the profile: one, " +
+			"but on GPUs whose instances are shared by time slices, in a mode of the driver that the agent does not switch.",
 		Source:   "NVIDIA's tables of vGPU types have both numbers.",
 		Answered: "comparing nvmlVgpuTypeGetMaxInstances with nvmlVgpuTypeGetMaxInstancesPerGpuInstance, from driver 575 on",
 		Unasked:  "it takes NVIDIA's vGPU Manager",
@@ -236,7 +247,8 @@ var all = []Assumption{
 	},
 	{
 		ID: "linux-vgpu-instance-id", Platform: gpu.Linux,
-		Says:     "A virtual function shows in nvidia/gpu_instance_id the GPU instance of its vGPU. Where it does not, and with mediated devices, vGPUs of a profile that loses an instance are made again, and with one that is held the change is refused.",
+		Says: "A virtual function shows in nvidia/gpu_instance_id the GPU instance of its vGPU. Where it does not, and with mediated " +
+			"devices, vGPUs of a profile that loses an instance are made again, and with one that is held the change is refused.",
 		Source:   "NVIDIA's kernel module has the file; when it is filled is not documented.",
 		Answered: "reading the file of a MIG-backed vGPU before and after a VM starts with it",
 		Unasked:  "it takes a MIG-backed vGPU that a VM runs with",
@@ -244,27 +256,36 @@ var all = []Assumption{
 	},
 	{
 		ID: "linux-mps-partitions", Platform: gpu.Linux,
-		Says:     "With -S, from driver R590 on, a control daemon takes sm_partition add, rm and lspart before any client has come, prints the id of a partition with its GPU's UUID when it makes one, shows in lspart the beginning of the id and all chunks of a GPU as free or used, and forgets partitions when it ends.",
-		Source:   "NVIDIA's guide to MPS has -S, the commands' names and the variable CUDA_MPS_SM_PARTITION. The columns of lspart, what adding and refusing print, sizes of chunks and the first driver are inferred from public scripts and release dates; nobody here has seen them on a GPU.",
+		Says: "With -S, from driver R590 on, a control daemon takes sm_partition add, rm and lspart before any client has come, prints the " +
+			"id of a partition with its GPU's UUID when it makes one, shows in lspart the beginning of the id and all chunks of a GPU as free or " +
+			"used, and forgets partitions when it ends.",
+		Source: "NVIDIA's guide to MPS has -S, the commands' names and the variable CUDA_MPS_SM_PARTITION. The columns of lspart, what " +
+			"adding and refusing print, sizes of chunks and the first driver are inferred from public scripts and release dates; nobody here has " +
+			"seen them on a GPU.",
 		Answered: "nvidia-cuda-mps-control -d -S, lspart and sm_partition add on an idle GPU of Ampere or later",
 		Unasked:  "it takes a daemon of its own on a GPU",
 		Where:    []string{"internal/backend/nvidia/mps/partitions_linux.go", "internal/fake/mps/partitions_linux.go"},
 	},
 	{
 		ID: "linux-mps-orphans", Platform: gpu.Linux,
-		Says:     "The servers of a control daemon that is killed end with it, and what their clients compute. One that hangs may outlive it: until its clients have ended, no other daemon is started in its place.",
-		Source:   "On an H100 with driver 580 the server was gone at once, and a client that computed failed with CUDA error 806; its process stays until it ends by itself. That a server may hang is inferred.",
+		Says: "The servers of a control daemon that is killed end with it, and what their clients compute. One that hangs may outlive it: " +
+			"until its clients have ended, no other daemon is started in its place.",
+		Source: "On an H100 with driver 580 the server was gone at once, and a client that computed failed with CUDA error 806; its process " +
+			"stays until it ends by itself. That a server may hang is inferred.",
 		Answered: "killing a control daemon that has clients, as make test-gpu does",
 		Unasked:  "it takes a daemon of its own on a GPU",
 		Where:    []string{"internal/backend/nvidia/mps/plan_linux.go", "internal/fake/others/processes.go"},
 	},
 	{
 		ID: "linux-last-client", Platform: gpu.Linux,
-		Says:     "When the last program that has a GPU without persistence mode open ends, the driver forgets its time slice like its compute mode, and keeps its MIG mode and instances.",
-		Source:   "NVIDIA's Driver Persistence names the compute mode among what is lost then, and neither of the others; the MIG user guide has instances last until a reset or a restart.",
-		Answered: "setting a time slice and making an instance on an idle GPU without persistence mode, and reading them when nothing has had the GPU open for seconds",
-		Unasked:  "it takes a GPU that nothing else has open",
-		Where:    []string{"internal/rules/mps_check.go", "internal/fake/nvml/lib/gpu.c"},
+		Says: "When the last program that has a GPU without persistence mode open ends, the driver forgets its time slice like its compute " +
+			"mode, and keeps its MIG mode and instances.",
+		Source: "NVIDIA's Driver Persistence names the compute mode among what is lost then, and neither of the others; the MIG user guide " +
+			"has instances last until a reset or a restart.",
+		Answered: "setting a time slice and making an instance on an idle GPU without persistence mode, and reading them when nothing has had " +
+			"the GPU open for seconds",
+		Unasked: "it takes a GPU that nothing else has open",
+		Where:   []string{"internal/rules/mps_check.go", "internal/fake/nvml/lib/gpu.c"},
 	},
 	{
 		ID: "linux-time-slice-reset", Platform: gpu.Linux, Tried: true,

@@ -44,7 +44,8 @@ func TestCountsAsInCatalog(t *testing.T) {
 	wantHolds(t, backend.CountsAsInCatalog(offering(inferred.PartitionCounts...)), new(true))
 	wantHolds(t, backend.CountsAsInCatalog(offering(1, 3)), new(false))
 	known := model(t, func(m catalog.Model) bool { return len(m.PartitionCounts) > 0 && !m.CountsInferred })
-	wantHolds(t, backend.CountsAsInCatalog(hostWith(known, func(g *gpu.GPU) { g.Partitionable = &gpu.Partitionable{ValidCounts: []int{3}} })), nil)
+	wantHolds(t, backend.CountsAsInCatalog(hostWith(known, func(g *gpu.GPU) { g.Partitionable = &gpu.Partitionable{ValidCounts: []int{3}} })),
+		nil)
 }
 
 func TestMIGAsInCatalog(t *testing.T) {

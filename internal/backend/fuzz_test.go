@@ -17,8 +17,12 @@ import (
 func FuzzState(f *testing.F) {
 	st := backend.State{
 		Fence: 7, Agent: "1.2.3",
-		Lease:   &backend.Lease{Run: "run-1", Owner: "vdi", Fence: 7, Since: time.Unix(100, 0).UTC(), Expires: time.Unix(160, 0).UTC(), TTL: time.Minute},
-		Claims:  []gpu.Claim{{Kind: gpu.ClaimConfig, ID: "vdi", Token: "token", Before: gpu.Layouts{"a": {Partitions: 1}}}, {Kind: gpu.ClaimShare, ID: "s"}},
+		Lease: &backend.Lease{
+			Run: "run-1", Owner: "vdi", Fence: 7, Since: time.Unix(100, 0).UTC(), Expires: time.Unix(160, 0).UTC(), TTL: time.Minute,
+		},
+		Claims: []gpu.Claim{
+			{Kind: gpu.ClaimConfig, ID: "vdi", Token: "token", Before: gpu.Layouts{"a": {Partitions: 1}}}, {Kind: gpu.ClaimShare, ID: "s"},
+		},
 		Journal: []json.RawMessage{json.RawMessage(`{"id":"a"}`)},
 	}
 	whole, err := st.Encode()

@@ -87,7 +87,8 @@ func (e *UnreadableError) Error() string {
 		}
 		damaged = damaged || !r.Newer
 	}
-	msg := "the agent cannot read all that it has recorded: " + strings.Join(parts, "; ") + ". Nothing is changed on this host until it can, and nothing was overwritten"
+	msg := "the agent cannot read all that it has recorded: " + strings.Join(parts, "; ") +
+		". Nothing is changed on this host until it can, and nothing was overwritten"
 	if newer != "" {
 		msg += "; " + newer
 	}

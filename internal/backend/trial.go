@@ -28,7 +28,9 @@ func (t *Trial) Step(name string, do func() (found string, err error)) bool {
 }
 
 // Change is a step with what undoes it, also when it failed: part of it may be done.
-func (t *Trial) Change(ctx context.Context, name string, do func(context.Context) error, step string, undo func(context.Context) error) bool {
+func (t *Trial) Change(ctx context.Context, name string, do func(context.Context) error, step string,
+	undo func(context.Context) error,
+) bool {
 	t.Later(step, undo)
 	return t.Step(name, func() (string, error) {
 		began := time.Now()

@@ -30,7 +30,8 @@ func TestModelsAreComplete(t *testing.T) {
 			if !slices.Contains(families, m.Family) {
 				t.Errorf("family %q is not an architecture", m.Family)
 			}
-			if len(m.Devices) == 0 && m.Name != "NVIDIA GB200 189GB" && m.Name != "NVIDIA Thor" { // which shares the id of the other one, and which has none
+			// which shares the id of the other one, and which has none
+			if len(m.Devices) == 0 && m.Name != "NVIDIA GB200 189GB" && m.Name != "NVIDIA Thor" {
 				t.Error("there is no PCI device id")
 			}
 			for _, d := range m.Devices {

@@ -118,7 +118,8 @@ func read(data []byte) ([]Model, error) {
 func (d *document) model(e entry) (Model, error) {
 	m := Model{
 		Name: e.Name, Vendor: nvidia, Family: e.Family, Aliases: e.Aliases, Devices: e.Devices, Subsystems: e.Subsystems,
-		VRAM: gpu.FromMiB(e.VRAM * 1024), Unified: e.Unified, GPUP: e.GPUP, DDA: e.DDA, PartitionCounts: e.PartitionCounts, CountsInferred: e.CountsInferred,
+		VRAM: gpu.FromMiB(e.VRAM * 1024), Unified: e.Unified, GPUP: e.GPUP, DDA: e.DDA, PartitionCounts: e.PartitionCounts,
+		CountsInferred: e.CountsInferred,
 	}
 	var err error
 	if m.Sources, err = d.cite(e.Sources); err != nil || e.MIG == nil {

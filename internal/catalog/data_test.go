@@ -9,12 +9,14 @@ import (
 // What the file says and nobody reads, or what it refers to and does not have, is an error.
 func TestTheFileIsReadStrictly(t *testing.T) {
 	for name, tt := range map[string]struct{ from, to, says string }{
-		"an unknown field":    {`"family":`, `"famly":`, `unknown field "famly"`},
-		"a page":              {`{"page": "pci-list"`, `{"page": "pci-lists"`, `no page "pci-lists"`},
-		"a table":             {`{"table": "A30"`, `{"table": "A31"`, `no table "A31"`},
-		"a geometry":          {`"geometry": "four slices"`, `"geometry": "five slices"`, `geometry "five slices"`},
-		"memory of a share":   {`"gb": [6, 12, 24]`, `"gb": [6, 12]`, "does not tell the memory of share"},
-		"what a page says":    {`"fact": "Names, fractions of memory`, `"fact": "", "title": "Names, fractions of memory`, "does not say what it tells"},
+		"an unknown field":  {`"family":`, `"famly":`, `unknown field "famly"`},
+		"a page":            {`{"page": "pci-list"`, `{"page": "pci-lists"`, `no page "pci-lists"`},
+		"a table":           {`{"table": "A30"`, `{"table": "A31"`, `no table "A31"`},
+		"a geometry":        {`"geometry": "four slices"`, `"geometry": "five slices"`, `geometry "five slices"`},
+		"memory of a share": {`"gb": [6, 12, 24]`, `"gb": [6, 12]`, "does not tell the memory of share"},
+		"what a page says": {
+			`"fact": "Names, fractions of memory`, `"fact": "", "title": "Names, fractions of memory`, "does not say what it tells",
+		},
 		"no number as a size": {`"vram_gib": 24`, `"vram_gib": "24"`, "cannot unmarshal string"},
 	} {
 		t.Run(name, func(t *testing.T) {

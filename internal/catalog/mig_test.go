@@ -131,7 +131,11 @@ func TestDocumentedMIGProfiles(t *testing.T) {
 		{[]string{"3182"}, seven(34, 67, 135, 269)},
 		{[]string{"31C2"}, seven(35, 70, 139, 278)},
 		{[]string{"2BB1", "2BB4", "2BB5"}, pro6000},
-		{[]string{"2BB3"}, map[string]int{"1g.24gb": 2, "1g.24gb+me": 1, "1g.24gb+gfx": 2, "1g.24gb+me.all": 1, "1g.24gb-me": 2, "2g.48gb": 1, "2g.48gb+gfx": 1}},
+		{
+			[]string{"2BB3"}, map[string]int{
+				"1g.24gb": 2, "1g.24gb+me": 1, "1g.24gb+gfx": 2, "1g.24gb+me.all": 1, "1g.24gb-me": 2, "2g.48gb": 1, "2g.48gb+gfx": 1,
+			},
+		},
 		{[]string{"2C31"}, map[string]int{"1g.16gb": 2, "1g.16gb+gfx": 2, "1g.16gb+me.all": 1, "1g.16gb-me": 2, "2g.32gb": 1, "2g.32gb+gfx": 1}},
 	}
 	seen := map[string]bool{}
@@ -201,7 +205,8 @@ func TestListedMIGProfiles(t *testing.T) {
 		t.Errorf("%+v", m.MIG)
 	}
 	pro, _ := catalog.ByName("RTX Pro 6000")
-	if p, ok := pro.MIG.Profile("2g.48gb+gfx"); !ok || p.ID != 35 || p.Size != 6 || !slices.Equal(p.Starts, []int{0, 6}) || pro.MIG.Slices != 12 {
+	if p, ok := pro.MIG.Profile("2g.48gb+gfx"); !ok || p.ID != 35 || p.Size != 6 || !slices.Equal(p.Starts, []int{0, 6}) ||
+		pro.MIG.Slices != 12 {
 		t.Errorf("a half of the RTX PRO 6000: %+v", p)
 	}
 	if _, ok := pro.MIG.Profile("3g.48gb"); ok {

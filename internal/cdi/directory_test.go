@@ -31,8 +31,10 @@ func TestWrite(t *testing.T) {
 	}{
 		{fraction(), specs.ContainerEdits{
 			Env: []string{
-				"GPUFLEET_SHARE=team-a-0", "GPUFLEET_SHARE_DEVICES=" + gpu0, "NVIDIA_VISIBLE_DEVICES=void", "NVIDIA_GPU_MEMORY_REQUEST=10240", "NVIDIA_GPU_MEMORY_LIMIT=20480",
-				"CUDA_MPS_PIPE_DIRECTORY=/tmp/nvidia-mps", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=12.5", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=20480M", "CUDA_MPS_CLIENT_PRIORITY=1",
+				"GPUFLEET_SHARE=team-a-0", "GPUFLEET_SHARE_DEVICES=" + gpu0, "NVIDIA_VISIBLE_DEVICES=void",
+				"NVIDIA_GPU_MEMORY_REQUEST=10240", "NVIDIA_GPU_MEMORY_LIMIT=20480",
+				"CUDA_MPS_PIPE_DIRECTORY=/tmp/nvidia-mps", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=12.5", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=20480M",
+				"CUDA_MPS_CLIENT_PRIORITY=1",
 			},
 			DeviceNodes: append(common[:3:3], node("/dev/nvidia0")),
 			Mounts: []*specs.Mount{
@@ -41,7 +43,9 @@ func TestWrite(t *testing.T) {
 			},
 		}},
 		{instance(), specs.ContainerEdits{
-			Env:         []string{"GPUFLEET_SHARE=team-b", "GPUFLEET_SHARE_DEVICES=" + mig, "NVIDIA_VISIBLE_DEVICES=void", "CUDA_VISIBLE_DEVICES=" + mig},
+			Env: []string{
+				"GPUFLEET_SHARE=team-b", "GPUFLEET_SHARE_DEVICES=" + mig, "NVIDIA_VISIBLE_DEVICES=void", "CUDA_VISIBLE_DEVICES=" + mig,
+			},
 			DeviceNodes: append(common[:3:3], node("/dev/nvidia3"), node("/dev/nvidia-caps/nvidia-cap30"), node("/dev/nvidia-caps/nvidia-cap31")),
 		}},
 		{whole(), specs.ContainerEdits{
@@ -79,7 +83,8 @@ func TestLimitsOfSeveralGPUs(t *testing.T) {
 	s := fraction()
 	s.Devices = whole().Devices
 	h.must(s)
-	if env := strings.Join(h.spec(s.Name).Devices[0].ContainerEdits.Env, " "); !strings.Contains(env, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=20480M,1=20480M") {
+	if env := strings.Join(h.spec(s.Name).Devices[0].ContainerEdits.Env, " "); !strings.Contains(env,
+		"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=20480M,1=20480M") {
 		t.Errorf("the environment is %s", env)
 	}
 }

@@ -100,7 +100,9 @@ func TestNotesAndWhatIsOutdated(t *testing.T) {
 	says("edited, without a toolkit", "The host has no CDI device", "has another variable CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", false)
 	again()
 	h.install(toolkit)
-	says("with one since", "", "lacks /usr/lib/libcuda.so.580.65.06, hook update-ldcache --folder /usr/lib, variable NVIDIA_CTK_LIBCUDA_DIR, and has another device node /dev/nvidia0", false)
+	says("with one since", "",
+		"lacks /usr/lib/libcuda.so.580.65.06, hook update-ldcache --folder /usr/lib, variable NVIDIA_CTK_LIBCUDA_DIR, and has another device "+
+			"node /dev/nvidia0", false)
 	again()
 	says("written again", "", "", false)
 	h.install(strings.ReplaceAll(toolkit, "580.65.06", "590.10.01"))

@@ -33,7 +33,9 @@ type host struct {
 func newHost(t *testing.T) *host {
 	t.Helper()
 	h := &host{Directory: cdi.Directory{Root: t.TempDir()}, t: t}
-	for _, node := range []string{"nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia0", "nvidia3", "nvidia-caps/nvidia-cap30", "nvidia-caps/nvidia-cap31"} {
+	for _, node := range []string{
+		"nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia0", "nvidia3", "nvidia-caps/nvidia-cap30", "nvidia-caps/nvidia-cap31",
+	} {
 		h.write("/dev/"+node, "")
 	}
 	h.write("/sys/fs/cgroup/cgroup.controllers", "cpu memory")

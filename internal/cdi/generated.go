@@ -62,7 +62,8 @@ func hookOption(option, path string) []string {
 
 // strategies are the ways in which the tool names devices, by what the names look like.
 var strategies = map[string]*regexp.Regexp{
-	"index": regexp.MustCompile(`^\d+(:\d+)?$`), "type-index": regexp.MustCompile(`^(gpu\d+|mig\d+:\d+)$`), "uuid": regexp.MustCompile(`^(GPU|MIG)-`),
+	"index": regexp.MustCompile(`^\d+(:\d+)?$`), "type-index": regexp.MustCompile(`^(gpu\d+|mig\d+:\d+)$`),
+	"uuid": regexp.MustCompile(`^(GPU|MIG)-`),
 }
 
 // namingOptions are the strategies in use. Names that fit none are left to the tool.

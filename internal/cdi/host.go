@@ -84,7 +84,8 @@ func (s *specifications) edits(uuids []string) (edits specs.ContainerEdits, note
 
 func (s *specifications) missing(name string) string {
 	note := fmt.Sprintf("The host has no CDI device %s, so containers get the share without the driver's libraries: "+
-		"write the host's specification with \"nvidia-ctk cdi generate --device-name-strategy=uuid --output=/etc/cdi/nvidia.yaml\" and apply again, "+
+		"write the host's specification with \"nvidia-ctk cdi generate --device-name-strategy=uuid --output=/etc/cdi/nvidia.yaml\" and apply "+
+		"again, "+
 		"request a device of %s/%s beside the share, or have the libraries in the image.", name, hostVendor, hostClass)
 	broken := s.GetErrors()
 	for _, file := range slices.Sorted(maps.Keys(broken)) {

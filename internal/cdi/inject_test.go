@@ -53,13 +53,16 @@ func TestInjectWithTheDriver(t *testing.T) {
 	if got := strings.Join(paths(c), " "); got != "/dev/nvidiactl /dev/nvidia0 /dev/nvidia-uvm /dev/nvidia-uvm-tools" {
 		t.Errorf("the devices are %s", got)
 	}
-	for _, want := range []string{"NVIDIA_VISIBLE_DEVICES=void", "NVIDIA_CTK_LIBCUDA_DIR=/usr/lib", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=12.5", "GPUFLEET_SHARE=team-a-0"} {
+	for _, want := range []string{
+		"NVIDIA_VISIBLE_DEVICES=void", "NVIDIA_CTK_LIBCUDA_DIR=/usr/lib", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=12.5", "GPUFLEET_SHARE=team-a-0",
+	} {
 		if !slices.Contains(c.Process.Env, want) {
 			t.Errorf("%s is missing in %q", want, c.Process.Env)
 		}
 	}
 	got := mounts(c)
-	if got["/tmp/nvidia-mps"] != "/run/gpu-mps/a/pipe" || got["/dev/shm"] != "/run/gpu-mps/a/shm" || got["/usr/lib/libcuda.so.580.65.06"] == "" || len(c.Mounts) != 3 {
+	if got["/tmp/nvidia-mps"] != "/run/gpu-mps/a/pipe" || got["/dev/shm"] != "/run/gpu-mps/a/shm" ||
+		got["/usr/lib/libcuda.so.580.65.06"] == "" || len(c.Mounts) != 3 {
 		t.Errorf("the mounts are %v", got)
 	}
 	if c.Hooks == nil || len(c.Hooks.CreateContainer) != 1 {
@@ -110,7 +113,8 @@ func TestInjectMIG(t *testing.T) {
 	h.realNodes()
 	c := container()
 	h.inject(c, h.must(instance()).CDIDevice)
-	if got := paths(c); !slices.Contains(got, "/dev/nvidia-caps/nvidia-cap30") || !slices.Contains(got, "/dev/nvidia-caps/nvidia-cap31") || slices.Contains(got, "/dev/nvidia0") {
+	if got := paths(c); !slices.Contains(got, "/dev/nvidia-caps/nvidia-cap30") || !slices.Contains(got, "/dev/nvidia-caps/nvidia-cap31") ||
+		slices.Contains(got, "/dev/nvidia0") {
 		t.Errorf("the devices are %s", got)
 	}
 }
@@ -120,7 +124,8 @@ func TestBrokenToolkit(t *testing.T) {
 	h := newHost(t)
 	h.install(strings.Replace(toolkit, "cdiVersion: 0.5.0", "cdiVersion: 9.9.9", 1))
 	w := h.must(fraction())
-	if !strings.Contains(w.Note, h.at("/etc/cdi/nvidia.yaml")+" cannot be read") || !strings.Contains(w.Note, "9.9.9") || !strings.Contains(w.Note, "nvidia-ctk cdi generate") {
+	if !strings.Contains(w.Note, h.at("/etc/cdi/nvidia.yaml")+" cannot be read") || !strings.Contains(w.Note, "9.9.9") ||
+		!strings.Contains(w.Note, "nvidia-ctk cdi generate") {
 		t.Errorf("it says %s", w.Note)
 	}
 }

@@ -19,7 +19,8 @@ const maxName = 128
 // ValidateName finds names of shares that CDI does not take for a device.
 func ValidateName(share string) error {
 	if err := parser.ValidateDeviceName(share); err != nil {
-		return fmt.Errorf("share %q cannot be a CDI device: %w; letters, digits, \"_\", \"-\", \".\" and \":\" are allowed, and the first and the last must be a letter or a digit", share, err)
+		return fmt.Errorf("share %q cannot be a CDI device: %w; letters, digits, \"_\", \"-\", \".\" and \":\" are allowed, and the first and "+
+			"the last must be a letter or a digit", share, err)
 	}
 	if len(share) > maxName {
 		return fmt.Errorf("share %q cannot be a CDI device: its name has %d characters, but at most %d are allowed", share, len(share), maxName)

@@ -24,7 +24,8 @@ func (d *Directory) nodes(s *Share) ([]*specs.DeviceNode, error) {
 	add := func(of, path string) error {
 		if _, err := os.Stat(d.path(path)); err != nil {
 			if errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("%s: there is no device node %s; load the driver and make its nodes with \"nvidia-modprobe -u -c=0\" or \"nvidia-smi\"", of, path)
+				return fmt.Errorf("%s: there is no device node %s; load the driver and make its nodes with \"nvidia-modprobe -u -c=0\" or "+
+					"\"nvidia-smi\"", of, path)
 			}
 			return fmt.Errorf("%s: %w", of, err)
 		}

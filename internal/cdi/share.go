@@ -87,7 +87,8 @@ func (s *Share) validate() error {
 	}
 	switch {
 	case mig > 1 || mig == 1 && len(s.Devices) > 1:
-		return fmt.Errorf("it has %d MIG devices among %d GPUs, but a CUDA process reaches one MIG device and nothing beside it", mig, len(s.Devices))
+		return fmt.Errorf("it has %d MIG devices among %d GPUs, but a CUDA process reaches one MIG device and nothing beside it",
+			mig, len(s.Devices))
 	case s.MemoryLimit > 0 && s.MemoryRequest > s.MemoryLimit:
 		return fmt.Errorf("it requests %s of memory, but its limit is %s", s.MemoryRequest, s.MemoryLimit)
 	case s.MemoryLimit%gpu.MiB != 0 || s.MemoryRequest%gpu.MiB != 0:

@@ -65,9 +65,14 @@ func (a Act) ClaimFor(host *gpu.Host, owner, id string) (found gpu.Claim, ok boo
 // claimed it. Of VMs it disturbs that of the claim only.
 func ActOn(act Act, c gpu.Claim) Change {
 	if c.Want.Config != nil {
-		return Change{Subject: fmt.Sprintf("gpu_partition_config %q", c.Want.Config.ID), Owner: c.Owner, Token: c.Token, Want: c.Want, Prior: c.Want, Act: act}
+		return Change{
+			Subject: fmt.Sprintf("gpu_partition_config %q", c.Want.Config.ID), Owner: c.Owner, Token: c.Token, Want: c.Want, Prior: c.Want, Act: act,
+		}
 	}
-	ch := Change{Subject: fmt.Sprintf("gpu_vm_assignment for VM %q", c.Want.Assignment.VM), Owner: c.Owner, Token: c.Token, Want: c.Want, Prior: c.Want, Act: act}
+	ch := Change{
+		Subject: fmt.Sprintf("gpu_vm_assignment for VM %q", c.Want.Assignment.VM), Owner: c.Owner, Token: c.Token,
+		Want: c.Want, Prior: c.Want, Act: act,
+	}
 	if c.Pending && act == ActPending {
 		ch.Prior.Assignment = c.Holds
 	}
@@ -107,7 +112,8 @@ func (p *planner) power(vm *gpu.VM, claim *gpu.Claim) error {
 func (p *planner) actOnConfig(id string, claim *gpu.Claim) error {
 	switch {
 	case claim == nil || claim.Want.Config == nil:
-		return refuse(NotOwner, "act on the config", "host "+p.host.Name, "it has no record of %s", DescribeObject(gpu.ClaimConfig, id)).or("apply the config first")
+		return refuse(NotOwner, "act on the config", "host "+p.host.Name, "it has no record of %s", DescribeObject(gpu.ClaimConfig, id)).
+			or("apply the config first")
 	case p.change.Act.OnNode():
 		return p.node(claim.Want.Config)
 	}
@@ -134,7 +140,8 @@ func (p *planner) node(config *gpu.PartitionConfig) error {
 		return refuse(InvalidState, op, whole, "no gpu_partition_config of this owner there allows it to be drained").
 			or("set rollout = { drain = true } in the config and apply that first")
 	case why != "":
-		return refuse(InvalidState, op, whole, "its VMs cannot move to other nodes: %s", why).or("remove the cause, or shut down or move these VMs yourself")
+		return refuse(InvalidState, op, whole, "its VMs cannot move to other nodes: %s", why).
+			or("remove the cause, or shut down or move these VMs yourself")
 	default:
 		p.add(Step{Op: OpDrainNode})
 	}

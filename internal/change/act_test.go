@@ -35,9 +35,13 @@ func TestActs(t *testing.T) {
 		}}}
 	}
 	config := func(drains bool) gpu.Claim {
-		return gpu.Claim{Kind: gpu.ClaimConfig, ID: "vdi", Owner: "vdi", Token: "2", GPUs: []string{split1}, Want: gpu.Want{Config: &gpu.PartitionConfig{
-			ID: "vdi", Kind: gpu.KindGPUP, Count: 4, Drain: drains, Scope: gpu.Scope{Hosts: []string{name}}, GPUs: map[string][]string{name: {split1}},
-		}}}
+		return gpu.Claim{
+			Kind: gpu.ClaimConfig, ID: "vdi", Owner: "vdi", Token: "2", GPUs: []string{split1},
+			Want: gpu.Want{Config: &gpu.PartitionConfig{
+				ID: "vdi", Kind: gpu.KindGPUP, Count: 4, Drain: drains, Scope: gpu.Scope{Hosts: []string{name}},
+				GPUs: map[string][]string{name: {split1}},
+			}},
+		}
 	}
 	paused := func(h *gpu.Host) { h.Cluster.Nodes[0].State = gpu.NodePaused }
 	for _, c := range []struct {
@@ -48,21 +52,48 @@ func TestActs(t *testing.T) {
 		want  string
 	}{
 		{name: "a VM that runs is shut down", act: change.ActStop, claim: vm(0, true), want: "stop_vm vm-0"},
-		{name: "not without permission", act: change.ActStop, claim: vm(0, false), want: "refused: it runs, and its assignment does not allow a shutdown"},
+		{
+			name: "not without permission", act: change.ActStop, claim: vm(0, false),
+			want: "refused: it runs, and its assignment does not allow a shutdown",
+		},
 		{name: "one that is off stays so", act: change.ActStop, claim: vm(2, false), want: ""},
 		{name: "one that is off starts", act: change.ActStart, claim: vm(2, false), want: "start_vm vm-2"},
 		{name: "one that runs goes on", act: change.ActStart, claim: vm(0, false), want: ""},
-		{name: "one that is saved is left alone", act: change.ActStart, claim: vm(2, true), edit: func(h *gpu.Host) { h.VMs[2].State = gpu.VMSaved }, want: "refused: it is saved"},
-		{name: "one without a record", act: change.ActStop, claim: vm(0, true), edit: func(h *gpu.Host) { h.Claims = nil }, want: "refused: the host has no record of an assignment of it"},
+		{
+			name: "one that is saved is left alone", act: change.ActStart, claim: vm(2, true),
+			edit: func(h *gpu.Host) { h.VMs[2].State = gpu.VMSaved }, want: "refused: it is saved",
+		},
+		{
+			name: "one without a record", act: change.ActStop, claim: vm(0, true), edit: func(h *gpu.Host) { h.Claims = nil },
+			want: "refused: the host has no record of an assignment of it",
+		},
 		{name: "a node is drained", act: change.ActDrain, claim: config(true), want: "drain_node"},
-		{name: "not without permission of a config", act: change.ActDrain, claim: config(false), want: "refused: no gpu_partition_config of this owner there allows it to be drained"},
-		{name: "one that is drained stays so", act: change.ActDrain, claim: config(true), edit: func(h *gpu.Host) { paused(h); h.VMs = nil }, want: ""},
-		{name: "one with a VM that cannot move", act: change.ActDrain, claim: config(true), edit: func(h *gpu.Host) { h.Cluster.Nodes = h.Cluster.Nodes[:1] }, want: "refused: its VMs cannot move to other nodes: "},
-		{name: "one that is down", act: change.ActDrain, claim: config(true), edit: func(h *gpu.Host) { h.Cluster.Nodes[0].State = gpu.NodeDown }, want: "refused: its node is down"},
-		{name: "a host of no cluster", act: change.ActDrain, claim: config(true), edit: func(h *gpu.Host) { h.Cluster = nil }, want: "refused: it is in no cluster"},
+		{
+			name: "not without permission of a config", act: change.ActDrain, claim: config(false),
+			want: "refused: no gpu_partition_config of this owner there allows it to be drained",
+		},
+		{
+			name: "one that is drained stays so", act: change.ActDrain, claim: config(true), edit: func(h *gpu.Host) { paused(h); h.VMs = nil },
+			want: "",
+		},
+		{
+			name: "one with a VM that cannot move", act: change.ActDrain, claim: config(true),
+			edit: func(h *gpu.Host) { h.Cluster.Nodes = h.Cluster.Nodes[:1] }, want: "refused: its VMs cannot move to other nodes: ",
+		},
+		{
+			name: "one that is down", act: change.ActDrain, claim: config(true), edit: func(h *gpu.Host) { h.Cluster.Nodes[0].State = gpu.NodeDown },
+			want: "refused: its node is down",
+		},
+		{
+			name: "a host of no cluster", act: change.ActDrain, claim: config(true), edit: func(h *gpu.Host) { h.Cluster = nil },
+			want: "refused: it is in no cluster",
+		},
 		{name: "a node comes back", act: change.ActResume, claim: config(false), edit: paused, want: "resume_node"},
 		{name: "one that is up stays so", act: change.ActResume, claim: config(false), want: ""},
-		{name: "no daemon to start again", act: change.ActRestart, claim: config(false), want: `refused: partition config "vdi" has no MPS daemon there`},
+		{
+			name: "no daemon to start again", act: change.ActRestart, claim: config(false),
+			want: `refused: partition config "vdi" has no MPS daemon there`,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -99,7 +130,8 @@ func TestWhatGPUsOffer(t *testing.T) {
 		on      gpu.Platform
 		offered []bool // by split, whole and h100
 	}{
-		gpu.KindGPUP: {gpu.HyperV, []bool{true, false, false}}, gpu.KindMIG: {gpu.Linux, []bool{false, false, true}}, gpu.KindVGPU: {gpu.Linux, []bool{false, false, false}},
+		gpu.KindGPUP: {gpu.HyperV, []bool{true, false, false}}, gpu.KindMIG: {gpu.Linux, []bool{false, false, true}},
+		gpu.KindVGPU: {gpu.Linux, []bool{false, false, false}},
 	} {
 		offered := []bool{change.Offers(kind, &split), change.Offers(kind, &whole), change.Offers(kind, &h100)}
 		if !cmp.Equal(offered, want.offered) || change.PlatformOf(kind) != want.on || change.Use(kind) == "" {
@@ -125,10 +157,19 @@ func TestWhatGPUsOffer(t *testing.T) {
 func TestWhichConfigAllowsANodeToBeDrained(t *testing.T) {
 	t.Parallel()
 	claim := func(id, owner string, kind gpu.Kind, drains bool) gpu.Claim {
-		return gpu.Claim{Kind: gpu.ClaimConfig, ID: id, Owner: owner, Want: gpu.Want{Config: &gpu.PartitionConfig{ID: id, Kind: kind, Drain: drains}}}
+		return gpu.Claim{
+			Kind: gpu.ClaimConfig, ID: id, Owner: owner, Want: gpu.Want{Config: &gpu.PartitionConfig{ID: id, Kind: kind, Drain: drains}},
+		}
 	}
-	host := gpu.Host{Claims: []gpu.Claim{claim("a", "vdi", gpu.KindGPUP, false), claim("b", "other", gpu.KindGPUP, true), claim("c", "vdi", gpu.KindMPS, true), claim("d", "vdi", gpu.KindGPUP, true)}}
-	for of, want := range map[[2]string]string{{"vdi", ""}: "d", {"vdi", "A"}: "a", {"other", ""}: "b", {"*", ""}: "b", {"vdi", "b"}: "", {"nobody", ""}: ""} {
+	host := gpu.Host{
+		Claims: []gpu.Claim{
+			claim("a", "vdi", gpu.KindGPUP, false), claim("b", "other", gpu.KindGPUP, true), claim("c", "vdi", gpu.KindMPS, true),
+			claim("d", "vdi", gpu.KindGPUP, true),
+		},
+	}
+	for of, want := range map[[2]string]string{
+		{"vdi", ""}: "d", {"vdi", "A"}: "a", {"other", ""}: "b", {"*", ""}: "b", {"vdi", "b"}: "", {"nobody", ""}: "",
+	} {
 		if c, ok := change.ActDrain.ClaimFor(&host, of[0], of[1]); c.ID != want || ok != (want != "") {
 			t.Errorf("for owner %q and id %q: %q, %t, want %q", of[0], of[1], c.ID, ok, want)
 		}
@@ -154,7 +195,8 @@ func TestOnlyWhatIsApprovedIsDisturbed(t *testing.T) {
 		t.Errorf("approved: %q", all.Keys)
 	}
 	want := gpu.Want{Assignment: &gpu.Assignment{
-		Kind: gpu.AssignDevice, VM: "vm-0", VMID: vmID(0), VMName: "vm-0", Host: name, Device: &gpu.DeviceWant{Host: name, GPUIDs: []string{whole3}}, Power: gpu.Power{AllowShutdown: true},
+		Kind: gpu.AssignDevice, VM: "vm-0", VMID: vmID(0), VMName: "vm-0", Host: name,
+		Device: &gpu.DeviceWant{Host: name, GPUIDs: []string{whole3}}, Power: gpu.Power{AllowShutdown: true},
 	}}
 	for _, c := range []struct {
 		name     string

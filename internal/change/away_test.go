@@ -23,7 +23,9 @@ func moved(dismounted bool) gpu.Host {
 }
 
 func deviceOf(host string) gpu.Want {
-	return gpu.Want{Assignment: &gpu.Assignment{VM: "vm-2", VMID: vmID(2), VMName: "vm-2", Device: &gpu.DeviceWant{Host: host, GPUIDs: []string{whole1}}}}
+	return gpu.Want{
+		Assignment: &gpu.Assignment{VM: "vm-2", VMID: vmID(2), VMName: "vm-2", Device: &gpu.DeviceWant{Host: host, GPUIDs: []string{whole1}}},
+	}
 }
 
 func opsOf(steps []change.Step) []change.Op {
@@ -57,7 +59,9 @@ func TestAGPUIsMountedBackOnItsOwnNodeOnly(t *testing.T) {
 		h := moved(true)
 		h.VMs[3].Devices = nil
 		prior := deviceOf(host)
-		h.Claims = []gpu.Claim{{Kind: gpu.ClaimAssignment, ID: vmID(2), Token: "token", Want: prior, GPUs: []string{whole1}, Dismounted: []string{whole1}}}
+		h.Claims = []gpu.Claim{
+			{Kind: gpu.ClaimAssignment, ID: vmID(2), Token: "token", Want: prior, GPUs: []string{whole1}, Dismounted: []string{whole1}},
+		}
 		steps, err := change.Plan(h, name, change.Change{Subject: "vm-2", Token: "token", Prior: prior})
 		if got := opsOf(steps); err != nil || !slices.Equal(got, want) {
 			t.Errorf("GPUs of %s: %v, %v; want %v", host, got, err, want)

@@ -82,7 +82,9 @@ func (b *binding) free(g *gpu.GPU) int {
 	n := g.Partitionable.Count
 	for i := range b.host.VMs {
 		vm := &b.host.VMs[i]
-		if !gpu.SameID(vm.ID, b.vm.ID) && (hasID(holders(g), vm.ID) || slices.ContainsFunc(vm.PartitionAdapters, func(a gpu.PartitionAdapter) bool { return gpu.SameID(a.PinnedGPU, g.ID) })) {
+		if !gpu.SameID(vm.ID, b.vm.ID) &&
+			(hasID(holders(g), vm.ID) ||
+				slices.ContainsFunc(vm.PartitionAdapters, func(a gpu.PartitionAdapter) bool { return gpu.SameID(a.PinnedGPU, g.ID) })) {
 			n--
 		}
 	}
@@ -196,7 +198,8 @@ func Undelivered(host *gpu.Host, a *gpu.Assignment) string {
 		}
 		for _, part := range g.Partitionable.Partitions {
 			if size := partitionSize(g, part); gpu.SameID(part.VMID, vm.ID) && size != 0 && size.MiB() != a.Partition.VRAM.MiB() {
-				return fmt.Sprintf("VM %q has a partition of %d MiB on GPU %s, and vram_mib asserts %d MiB", vm.Name, size.MiB(), g.ID, a.Partition.VRAM.MiB())
+				return fmt.Sprintf("VM %q has a partition of %d MiB on GPU %s, and vram_mib asserts %d MiB",
+					vm.Name, size.MiB(), g.ID, a.Partition.VRAM.MiB())
 			}
 		}
 	}

@@ -120,7 +120,8 @@ func (p *planner) owns(kind gpu.ClaimKind, id string, claim *gpu.Claim, had, wan
 			describeOwner(ch.Owner), DescribeObject(kind, id), p.host.Name)}
 	case ch.Owner == "":
 		return false, &Refusal{Code: NotOwner, Found: fmt.Sprintf(
-			"%s on host %q belongs to another resource instance, and without the provider's owner nothing is taken over; destroy the other instance in an apply of its own first",
+			"%s on host %q belongs to another resource instance, and without the provider's owner nothing is taken over; destroy the other "+
+				"instance in an apply of its own first",
 			DescribeObject(kind, id), p.host.Name)}
 	}
 	return true, nil
@@ -150,7 +151,9 @@ func describeOwner(owner string) string {
 
 // newClaim is the claim that the change leaves for its object.
 func (p *planner) newClaim(kind gpu.ClaimKind, id string, old *gpu.Claim) gpu.Claim {
-	c := gpu.Claim{Kind: kind, ID: id, Token: p.change.Token, Owner: p.change.Owner, Incomplete: p.change.Incomplete, Boot: p.host.BootID(), Revision: 1}
+	c := gpu.Claim{
+		Kind: kind, ID: id, Token: p.change.Token, Owner: p.change.Owner, Incomplete: p.change.Incomplete, Boot: p.host.BootID(), Revision: 1,
+	}
 	if old != nil {
 		c.Revision = old.Revision + 1
 	}

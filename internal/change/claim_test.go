@@ -28,9 +28,15 @@ func TestWhoseAnObjectIs(t *testing.T) {
 		{name: "of another owner", claim: &gpu.Claim{Owner: "b", Token: "2"}, owner: "a", token: "1", refused: `owner "b"`},
 		{name: "of a state without a name", claim: &gpu.Claim{Token: "2"}, owner: "a", token: "1", refused: "without an owner"},
 		{name: "of another instance of this owner", claim: &gpu.Claim{Owner: "a", Token: "2"}, owner: "a", token: "1", acts: true},
-		{name: "taken over by another instance", claim: &gpu.Claim{Owner: "a", Token: "2"}, owner: "a", token: "1", had: true, refused: "took over"},
+		{
+			name: "taken over by another instance", claim: &gpu.Claim{Owner: "a", Token: "2"}, owner: "a",
+			token: "1", had: true, refused: "took over",
+		},
 		{name: "of another instance, and nobody has a name", claim: &gpu.Claim{Token: "2"}, token: "1", refused: "another resource instance"},
-		{name: "a delete of what is its own", claim: &gpu.Claim{Owner: "a", Token: "1"}, owner: "a", token: "1", had: true, gone: true, acts: true},
+		{
+			name: "a delete of what is its own", claim: &gpu.Claim{Owner: "a", Token: "1"}, owner: "a", token: "1",
+			had: true, gone: true, acts: true,
+		},
 		{name: "a delete of what another took over", claim: &gpu.Claim{Owner: "a", Token: "2"}, owner: "a", token: "1", had: true, gone: true},
 		{name: "a delete of what no claim covers", owner: "a", token: "1", had: true, gone: true},
 		{name: "a delete of what was imported", owner: "a", token: "1", had: true, gone: true, adopt: true, acts: true},
@@ -87,7 +93,9 @@ func TestWithClaims(t *testing.T) {
 		return gpu.Claim{Kind: gpu.ClaimAssignment, ID: id, Token: token, Revision: revision}
 	}
 	host := gpu.Host{Claims: []gpu.Claim{claim("a", "here", 3), claim("b", "here", 1), claim("c", "here", 2)}}
-	joined := change.WithClaims(host, []gpu.Claim{claim("A", "there", 2), claim("b", "there", 2), claim("c", "there", 2), claim("d", "there", 1)})
+	joined := change.WithClaims(host, []gpu.Claim{
+		claim("A", "there", 2), claim("b", "there", 2), claim("c", "there", 2), claim("d", "there", 1),
+	})
 	for id, token := range map[string]string{"a": "here", "b": "there", "c": "here", "d": "there"} {
 		if c, ok := joined.Claim(gpu.ClaimAssignment, id); !ok || c.Token != token {
 			t.Errorf("the claim for %s is %+v, want that from %s", id, c, token)

@@ -47,7 +47,8 @@ func WhyNotDrained(h *gpu.Host) string {
 				return fmt.Sprintf("VM %q holds a partition and is %s, so it cannot migrate live", vm.Name, StateText(vm.State))
 			}
 			if p.SupportsOutgoingLiveMigration == nil || !*p.SupportsOutgoingLiveMigration {
-				return fmt.Sprintf("the partition of VM %q cannot migrate live (it takes Windows Server 2025 or Azure Local 24H2 and a host driver that supports it)", cmp.Or(vm.Name, vm.ID))
+				return fmt.Sprintf("the partition of VM %q cannot migrate live (it takes Windows Server 2025 or Azure Local 24H2 and a host driver "+
+					"that supports it)", cmp.Or(vm.Name, vm.ID))
 			}
 		}
 	}

@@ -76,7 +76,8 @@ const (
 
 var causes = map[Cause]string{
 	CauseReboot: "lost by reboot, or removed by others", CauseOtherTool: "changed by others", CauseOtherState: "another state has it",
-	CauseGPUReplaced: "the GPU was replaced", CauseGPUMissing: "the GPU is missing", CauseMoved: "it has moved", CauseGPUAdded: "the GPU is new",
+	CauseGPUReplaced: "the GPU was replaced", CauseGPUMissing: "the GPU is missing", CauseMoved: "it has moved",
+	CauseGPUAdded:     "the GPU is new",
 	CauseFailedChange: "an earlier change failed",
 }
 
@@ -209,7 +210,8 @@ func shareDifferences(host, after *gpu.Host, s *gpu.Share, claim *gpu.Claim) []D
 		out[len(out)-1].repair = stays("that file stays as it is: move it away")
 		return out
 	case !there:
-		differ(CauseReboot, "is not handed to containers any more: its CDI specification is gone, as after a reboot without `gpu-agent reconcile`")
+		differ(CauseReboot,
+			"is not handed to containers any more: its CDI specification is gone, as after a reboot without `gpu-agent reconcile`")
 	case !leads(host, s, handed):
 		differ("", "leads containers to a GPU instance that was made again")
 		out[len(out)-1].quietly = true

@@ -29,8 +29,14 @@ func TestDriftAndLossAreTheSame(t *testing.T) {
 		"mode off":    {busy: true, cause: change.CauseReboot, found: "has MIG mode off"},
 		"all gone":    {enabled: true, cause: change.CauseReboot, found: "has MIG mode without instances"},
 		"one gone":    {enabled: true, have: made[1:], cause: change.CauseOtherTool, found: "has 3g.40gb@4 (1g.10gb@0 is gone)"},
-		"one foreign": {enabled: true, have: []gpu.MIGPlacement{made[0], at("2g.20gb", 2), made[1]}, cause: change.CauseOtherTool, found: "has 1g.10gb@0+2g.20gb@2+3g.40gb@4 (2g.20gb@2 is not of this config)"},
-		"elsewhere":   {enabled: true, have: []gpu.MIGPlacement{at("1g.10gb", 4), at("3g.40gb", 0)}, cause: change.CauseMoved, found: "has 3g.40gb@0+1g.10gb@4 (3g.40gb@0+1g.10gb@4 is not of this config)"},
+		"one foreign": {
+			enabled: true, have: []gpu.MIGPlacement{made[0], at("2g.20gb", 2), made[1]}, cause: change.CauseOtherTool,
+			found: "has 1g.10gb@0+2g.20gb@2+3g.40gb@4 (2g.20gb@2 is not of this config)",
+		},
+		"elsewhere": {
+			enabled: true, have: []gpu.MIGPlacement{at("1g.10gb", 4), at("3g.40gb", 0)}, cause: change.CauseMoved,
+			found: "has 3g.40gb@0+1g.10gb@4 (3g.40gb@0+1g.10gb@4 is not of this config)",
+		},
 	} {
 		g := gpu.GPU{ID: id, MIG: &gpu.MIG{Enabled: test.enabled, Pending: test.enabled, Profiles: []gpu.MIGProfile{
 			{Name: "1g.10gb", Size: 1, Max: 7, Slices: 1, Starts: []int{0, 1, 2, 3, 4, 5, 6}},
@@ -39,12 +45,18 @@ func TestDriftAndLossAreTheSame(t *testing.T) {
 		}}}
 		sizes := map[string]int{"1g.10gb": 1, "2g.20gb": 2, "3g.40gb": 4}
 		for i, p := range test.have {
-			g.MIG.Instances = append(g.MIG.Instances, gpu.GPUInstance{ID: i, Profile: p.Profile, Start: p.Start, Size: sizes[p.Profile], Compute: []gpu.ComputeInstance{{UUID: "MIG-1", Slices: int(p.Profile[0] - '0')}}})
+			g.MIG.Instances = append(g.MIG.Instances, gpu.GPUInstance{
+				ID: i, Profile: p.Profile, Start: p.Start, Size: sizes[p.Profile],
+				Compute: []gpu.ComputeInstance{{UUID: "MIG-1", Slices: int(p.Profile[0] - '0')}},
+			})
 		}
 		if test.busy {
 			g.Processes = []gpu.Process{{PID: 7}}
 		}
-		claim := gpu.Claim{Kind: gpu.ClaimConfig, ID: "c", Token: "t", GPUs: []string{id}, Want: gpu.Want{Config: config}, Given: gpu.Layouts{id: {MIG: &gpu.MIGState{Enabled: true, Placements: made}}}}
+		claim := gpu.Claim{
+			Kind: gpu.ClaimConfig, ID: "c", Token: "t", GPUs: []string{id}, Want: gpu.Want{Config: config},
+			Given: gpu.Layouts{id: {MIG: &gpu.MIGState{Enabled: true, Placements: made}}},
+		}
 		host := gpu.Host{Name: "h", Platform: gpu.Linux, GPUs: []gpu.GPU{g}, Claims: []gpu.Claim{claim}}
 		got := change.Differences(&host, config, &claim, []string{id})
 		lost := change.FindLost(&host)
@@ -54,7 +66,8 @@ func TestDriftAndLossAreTheSame(t *testing.T) {
 			}
 			continue
 		}
-		if len(got) != 1 || got[0].Cause != test.cause || got[0].Found != test.found || got[0].Declared != "1g.10gb@0+3g.40gb@4" || got[0].Object != "GPU "+id {
+		if len(got) != 1 || got[0].Cause != test.cause || got[0].Found != test.found || got[0].Declared != "1g.10gb@0+3g.40gb@4" ||
+			got[0].Object != "GPU "+id {
 			t.Errorf("%s: %+v", name, got)
 			continue
 		}
@@ -72,9 +85,16 @@ func TestMIGModeThatCameOn(t *testing.T) {
 	t.Parallel()
 	const id = "GPU-1"
 	config := &gpu.PartitionConfig{ID: "c", Kind: gpu.KindMIG, MIG: &gpu.MIGLayout{Off: true}, GPUs: map[string][]string{"h": {id}}}
-	for pending, found := range map[bool]string{false: "has MIG mode without instances; the next reset of the GPU switches MIG mode off", true: "has MIG mode without instances"} {
-		claim := gpu.Claim{Kind: gpu.ClaimConfig, ID: "c", Token: "t", GPUs: []string{id}, Want: gpu.Want{Config: config}, Given: gpu.Layouts{id: {MIG: &gpu.MIGState{}}}}
-		host := gpu.Host{Name: "h", Platform: gpu.Linux, GPUs: []gpu.GPU{{ID: id, MIG: &gpu.MIG{Enabled: true, Pending: pending}}}, Claims: []gpu.Claim{claim}}
+	for pending, found := range map[bool]string{
+		false: "has MIG mode without instances; the next reset of the GPU switches MIG mode off", true: "has MIG mode without instances",
+	} {
+		claim := gpu.Claim{
+			Kind: gpu.ClaimConfig, ID: "c", Token: "t", GPUs: []string{id}, Want: gpu.Want{Config: config},
+			Given: gpu.Layouts{id: {MIG: &gpu.MIGState{}}},
+		}
+		host := gpu.Host{
+			Name: "h", Platform: gpu.Linux, GPUs: []gpu.GPU{{ID: id, MIG: &gpu.MIG{Enabled: true, Pending: pending}}}, Claims: []gpu.Claim{claim},
+		}
 		got, lost := change.Differences(&host, config, &claim, []string{id}), change.FindLost(&host)
 		if len(got) != 1 || got[0].Cause != change.CauseOtherTool || got[0].Found != found || got[0].Declared != "no MIG mode" {
 			t.Errorf("pending %v: %+v", pending, got)
@@ -90,9 +110,18 @@ func TestMIGModeThatCameOn(t *testing.T) {
 func TestSharesFollowADaemonWithPartitions(t *testing.T) {
 	t.Parallel()
 	for _, static := range []bool{false, true} {
-		config := &gpu.PartitionConfig{ID: "c", Kind: gpu.KindMPS, MPS: &gpu.MPSLayout{MultiUser: true, PerGPU: true, StaticPartitions: static, ComputeMode: gpu.ComputeDefault}, GPUs: map[string][]string{"h": {"GPU-1"}}}
+		config := &gpu.PartitionConfig{
+			ID: "c", Kind: gpu.KindMPS,
+			MPS:  &gpu.MPSLayout{MultiUser: true, PerGPU: true, StaticPartitions: static, ComputeMode: gpu.ComputeDefault},
+			GPUs: map[string][]string{"h": {"GPU-1"}},
+		}
 		share := &gpu.Share{Name: "a", Host: "h", Count: 1, ActiveThreadPercentage: 25, Devices: []gpu.SharedDevice{{GPU: "GPU-1"}}}
-		h := gpu.Host{Name: "h", Platform: gpu.Linux, GPUs: []gpu.GPU{{ID: "GPU-1", Vendor: "NVIDIA", ComputeMode: gpu.ComputeDefault, ComputeCapability: "9.0", Driver: gpu.Driver{Version: "590.1"}}}, MPS: &gpu.MPSHost{Program: "x"}}
+		h := gpu.Host{
+			Name: "h", Platform: gpu.Linux,
+			GPUs: []gpu.GPU{
+				{ID: "GPU-1", Vendor: "NVIDIA", ComputeMode: gpu.ComputeDefault, ComputeCapability: "9.0", Driver: gpu.Driver{Version: "590.1"}},
+			}, MPS: &gpu.MPSHost{Program: "x"},
+		}
 		claims := []gpu.Claim{
 			{Kind: gpu.ClaimConfig, ID: "c", Token: "c", GPUs: []string{"GPU-1"}, Want: gpu.Want{Config: config}},
 			{Kind: gpu.ClaimShare, ID: "a", Token: "s", GPUs: []string{"GPU-1"}, Want: gpu.Want{Share: share}},
@@ -124,10 +153,18 @@ func TestSharesFollowADaemonWithPartitions(t *testing.T) {
 // wrong with it where it would.
 func TestDaemonThatDoesNotWork(t *testing.T) {
 	t.Parallel()
-	config := &gpu.PartitionConfig{ID: "c", Kind: gpu.KindMPS, MPS: &gpu.MPSLayout{MultiUser: true, ComputeMode: gpu.ComputeDefault}, GPUs: map[string][]string{"h": {"GPU-1"}}}
-	for _, problem := range []string{"its server 78 has had a fault, and processes that come to it hang", "it runs and does not answer: no answer for 10s"} {
+	config := &gpu.PartitionConfig{
+		ID: "c", Kind: gpu.KindMPS, MPS: &gpu.MPSLayout{MultiUser: true, ComputeMode: gpu.ComputeDefault},
+		GPUs: map[string][]string{"h": {"GPU-1"}},
+	}
+	for _, problem := range []string{
+		"its server 78 has had a fault, and processes that come to it hang", "it runs and does not answer: no answer for 10s",
+	} {
 		for _, clients := range [][]gpu.Process{nil, {{PID: 4711, Name: "trainer"}}} {
-			h := gpu.Host{Name: "h", Platform: gpu.Linux, GPUs: []gpu.GPU{{ID: "GPU-1", Vendor: "NVIDIA", ComputeMode: gpu.ComputeDefault}}, MPS: &gpu.MPSHost{Program: "x"}}
+			h := gpu.Host{
+				Name: "h", Platform: gpu.Linux, GPUs: []gpu.GPU{{ID: "GPU-1", Vendor: "NVIDIA", ComputeMode: gpu.ComputeDefault}},
+				MPS: &gpu.MPSHost{Program: "x"},
+			}
 			h.Claims = []gpu.Claim{{Kind: gpu.ClaimConfig, ID: "c", Token: "c", GPUs: []string{"GPU-1"}, Want: gpu.Want{Config: config}}}
 			wanted := placement.Daemons(&h, config, []string{"GPU-1"})[0]
 			h.MPS.Daemons = []gpu.MPSDaemon{{MPSDaemonSpec: wanted, PID: 77, Problem: problem, Clients: clients}}
@@ -142,7 +179,8 @@ func TestDaemonThatDoesNotWork(t *testing.T) {
 				continue
 			}
 			said := strings.Join(lost[0].Differences[0].Stays(), "\n")
-			if !strings.Contains(said, "it cannot be restarted under its clients") || !strings.Contains(said, "trainer") || strings.Contains(said, "in place of") || strings.Count(said, problem) != 1 {
+			if !strings.Contains(said, "it cannot be restarted under its clients") || !strings.Contains(said, "trainer") ||
+				strings.Contains(said, "in place of") || strings.Count(said, problem) != 1 {
 				t.Errorf("it says %q", said)
 			}
 		}

@@ -185,7 +185,8 @@ func (e *GPUEffect) daemon(host *gpu.Host, s Step) {
 		}
 	}
 	sharing := e.sharing()
-	if i := slices.IndexFunc(sharing.Daemons, func(o DaemonEffect) bool { return o.Name == d.Name }); i >= 0 && sharing.Daemons[i].Action == DaemonEnds {
+	if i := slices.IndexFunc(sharing.Daemons, func(o DaemonEffect) bool { return o.Name == d.Name }); i >= 0 &&
+		sharing.Daemons[i].Action == DaemonEnds {
 		sharing.Daemons[i].Action = DaemonRestarts // whose clients have ended
 		return
 	}
@@ -266,7 +267,10 @@ func (e GPUEffect) String() string {
 		if s.SliceTo != "" {
 			say("time slice %s → %s", told(string(s.SliceFrom)), s.SliceTo)
 		}
-		verbs := map[DaemonAction]string{DaemonStarts: "is started", DaemonRestarts: "is restarted", DaemonEnds: "is stopped", DaemonLimits: "gets other limits, for processes that start later"}
+		verbs := map[DaemonAction]string{
+			DaemonStarts: "is started", DaemonRestarts: "is restarted", DaemonEnds: "is stopped",
+			DaemonLimits: "gets other limits, for processes that start later",
+		}
 		for _, d := range s.Daemons {
 			text := "MPS daemon " + d.Name + " " + verbs[d.Action]
 			if len(d.Clients) > 0 {

@@ -56,7 +56,8 @@ func changesPool(host *gpu.Host, s Step) *Refusal {
 
 func pinnedToNothing(host *gpu.Host, s Step) *Refusal {
 	if g, ok := host.GPU(s.Adapter.PinnedGPU); s.Adapter.PinnedGPU != "" && (!ok || g.Dismounted || g.Partitionable == nil) {
-		return refuse(InvalidState, changeGPU, vmText(s.VMName()), "GPU %s, which the partition is pinned to, has no partitions there", s.Adapter.PinnedGPU).or("pin it to another GPU, or to none")
+		return refuse(InvalidState, changeGPU, vmText(s.VMName()), "GPU %s, which the partition is pinned to, has no partitions there",
+			s.Adapter.PinnedGPU).or("pin it to another GPU, or to none")
 	}
 	return nil
 }
@@ -67,7 +68,8 @@ func notHandedOut(host *gpu.Host, s Step) *Refusal {
 			or("move that file away, or give the share another name")
 	}
 	if _, runs := host.Daemon(s.Share.Daemon); s.Share.Daemon != "" && !runs {
-		return refuse(Insufficient, placeShare, "share "+s.Share.Name, "MPS daemon %s does not run", s.Share.Daemon).or("apply the partition config of its GPUs")
+		return refuse(Insufficient, placeShare, "share "+s.Share.Name, "MPS daemon %s does not run", s.Share.Daemon).
+			or("apply the partition config of its GPUs")
 	}
 	return nil
 }
@@ -81,7 +83,8 @@ func leavesPool(host *gpu.Host, s Step) *Refusal {
 	}
 	for _, id := range pool.GPUs {
 		if vm := user(host, id); vm != nil && !hasID(s.GPUs, id) {
-			return refuse(InUse, "take the GPU from pool "+words.Name(pool.Name), "GPU "+id, "VM %q has it", vm.Name).or("shut the VM down or take the GPU from it first").of(Capacity)
+			return refuse(InUse, "take the GPU from pool "+words.Name(pool.Name), "GPU "+id, "VM %q has it", vm.Name).
+				or("shut the VM down or take the GPU from it first").of(Capacity)
 		}
 	}
 	return nil
@@ -109,7 +112,8 @@ func takesDevice(host *gpu.Host, s Step) *Refusal {
 		return nil
 	}
 	if vm := user(host, s.Device.GPU); vm != nil && !gpu.SameID(vm.ID, s.VM) {
-		return refuse(InUse, changeGPU, vmText(s.VMName()), "VM %q has GPU %s", vm.Name, s.Device.GPU).or("take it from that VM first, or choose another GPU").of(Capacity)
+		return refuse(InUse, changeGPU, vmText(s.VMName()), "VM %q has GPU %s", vm.Name, s.Device.GPU).
+			or("take it from that VM first, or choose another GPU").of(Capacity)
 	}
 	return nil
 }
@@ -199,7 +203,8 @@ func occupy(host *gpu.Host, vm *gpu.VM) *gpu.PartitionAdapter {
 		var best *gpu.GPU
 		for i := range host.GPUs {
 			g := &host.GPUs[i]
-			if g.Partitionable == nil || g.Dismounted || g.Problem != "" || g.Partitionable.Free() <= 0 || a.PinnedGPU != "" && !gpu.SameID(a.PinnedGPU, g.ID) ||
+			if g.Partitionable == nil || g.Dismounted || g.Problem != "" || g.Partitionable.Free() <= 0 ||
+				a.PinnedGPU != "" && !gpu.SameID(a.PinnedGPU, g.ID) ||
 				!quotasFit(a.Quotas, g.Partitionable, g.Partitionable.Count) {
 				continue
 			}
@@ -211,7 +216,9 @@ func occupy(host *gpu.Host, vm *gpu.VM) *gpu.PartitionAdapter {
 			return &a
 		}
 		part := *best.Partitionable
-		part.Partitions = append(slices.Clone(part.Partitions), gpu.Partition{VMID: vm.ID, VRAM: part.PartitionVRAM(), SupportsOutgoingLiveMigration: part.SupportsIncomingLiveMigration})
+		part.Partitions = append(slices.Clone(part.Partitions), gpu.Partition{
+			VMID: vm.ID, VRAM: part.PartitionVRAM(), SupportsOutgoingLiveMigration: part.SupportsIncomingLiveMigration,
+		})
 		available(&part)
 		best.Partitionable = &part
 	}

@@ -56,7 +56,8 @@ func hyperV() gpu.Host {
 	}
 	for n := range 4 {
 		vm := gpu.VM{ID: vmID(n), Name: fmt.Sprintf("vm-%d", n), State: gpu.VMOff, Generation: 2, Settings: gpu.VMSettings{
-			LowMemoryMappedIOSpace: new(3 * gib), HighMemoryMappedIOSpace: new(128 * gib), GuestControlledCache: new(false), AutomaticStopAction: new(gpu.StopTurnOff),
+			LowMemoryMappedIOSpace: new(3 * gib), HighMemoryMappedIOSpace: new(128 * gib), GuestControlledCache: new(false),
+			AutomaticStopAction: new(gpu.StopTurnOff),
 		}}
 		if n < 2 {
 			vm.State = gpu.VMRunning
@@ -97,7 +98,9 @@ func linux() gpu.Host {
 
 // kvm is a host with vGPUs: on virtual functions of two GPUs, and on a GPU itself.
 func kvm() gpu.Host {
-	h := gpu.Host{Name: name, Platform: gpu.Linux, GPUs: []gpu.GPU{card(0, "L40S"), card(1, "L40S"), card(2, "T4")}, Units: []string{"nvidia-dcgm.service"}}
+	h := gpu.Host{
+		Name: name, Platform: gpu.Linux, GPUs: []gpu.GPU{card(0, "L40S"), card(1, "L40S"), card(2, "T4")}, Units: []string{"nvidia-dcgm.service"},
+	}
 	for i := range h.GPUs {
 		g := &h.GPUs[i]
 		g.MIG, g.TimeSlice = nil, ""

@@ -21,7 +21,9 @@ func assignmentClaim(token string) *gpu.Claim {
 
 // equipped gives the first VM adapters and GPUs, one each by hand.
 func equipped(h *gpu.Host) {
-	h.VMs[0].PartitionAdapters = []gpu.PartitionAdapter{{ID: "by-hand"}, {ID: "ours", PinnedGPU: split1, Quotas: gpu.Quotas{Compute: gpu.Quota{Min: new(uint64(100))}}}}
+	h.VMs[0].PartitionAdapters = []gpu.PartitionAdapter{
+		{ID: "by-hand"}, {ID: "ours", PinnedGPU: split1, Quotas: gpu.Quotas{Compute: gpu.Quota{Min: new(uint64(100))}}},
+	}
 	h.VMs[0].Devices = []gpu.DeviceAssignment{{ID: "by-hand-too", GPU: whole3}, {ID: "ours-too", Pool: "dda", GPU: whole2}}
 	h.Pools = []gpu.Pool{{Name: "dda", GPUs: []string{whole1, whole2}}}
 	for i := range h.GPUs {
@@ -45,7 +47,9 @@ func off(n int) func(*gpu.Host) {
 func divided(h *gpu.Host) {
 	h.GPUs[1].TimeSlice = ""
 	h.GPUs[1].MIG.Enabled, h.GPUs[1].MIG.Pending = true, true
-	*h = change.Project(*h, change.Step{Op: change.OpCreateInstance, GPU: cardID(1), Instance: &gpu.MIGPlacement{Profile: "3g.40gb", Start: 4}})
+	*h = change.Project(*h, change.Step{
+		Op: change.OpCreateInstance, GPU: cardID(1), Instance: &gpu.MIGPlacement{Profile: "3g.40gb", Start: 4},
+	})
 }
 
 func mixed(h *gpu.Host) {
@@ -77,7 +81,9 @@ func served(h *gpu.Host) {
 	daemon := gpu.MPSDaemonSpec{Name: "inference", Devices: []gpu.SharedDevice{{GPU: cardID(2)}}, MultiUser: true}
 	h.MPS.Daemons = []gpu.MPSDaemon{{MPSDaemonSpec: daemon, PID: 77, Clients: []gpu.Process{{PID: 4711, Name: "server"}}}}
 	h.Shares = []gpu.HandedShare{{Name: "team-a", CDIDevice: gpu.CDIDevice("team-a"), Note: "as it was"}}
-	config := &gpu.PartitionConfig{ID: "inference", Kind: gpu.KindMPS, Name: "inference", MPS: &gpu.MPSLayout{MultiUser: true}, GPUs: map[string][]string{name: {cardID(2)}}}
+	config := &gpu.PartitionConfig{
+		ID: "inference", Kind: gpu.KindMPS, Name: "inference", MPS: &gpu.MPSLayout{MultiUser: true}, GPUs: map[string][]string{name: {cardID(2)}},
+	}
 	share := &gpu.Share{Name: "team-a", Host: name, Config: "inference", Count: 1, MemoryRequest: 10 * gib, Devices: daemon.Devices}
 	h.Claims = []gpu.Claim{
 		{Kind: gpu.ClaimConfig, ID: "inference", Token: "c", GPUs: []string{cardID(2)}, Want: gpu.Want{Config: config}},
@@ -86,14 +92,18 @@ func served(h *gpu.Host) {
 }
 
 func daemonStep(op change.Op, daemon string, gpuID string) change.Step {
-	return change.Step{Op: op, Force: true, Daemon: &gpu.MPSDaemonSpec{Name: daemon, Devices: []gpu.SharedDevice{{GPU: gpuID}}, MultiUser: true}}
+	return change.Step{
+		Op: op, Force: true, Daemon: &gpu.MPSDaemonSpec{Name: daemon, Devices: []gpu.SharedDevice{{GPU: gpuID}}, MultiUser: true},
+	}
 }
 
 // opCases have every op on a host that it changes, and, where it can, on one of which it
 // takes something away.
 var opCases = map[change.Op][]opCase{
 	change.OpSetPartitionCount: {{on: hyperV, step: change.Step{GPU: split1, Count: 8}}},
-	change.OpAddAdapter:        {{on: hyperV, edit: equipped, step: change.Step{VM: vmID(0), Adapter: &gpu.PartitionAdapter{PinnedGPU: split2}}}},
+	change.OpAddAdapter: {
+		{on: hyperV, edit: equipped, step: change.Step{VM: vmID(0), Adapter: &gpu.PartitionAdapter{PinnedGPU: split2}}},
+	},
 	change.OpSetQuotas: {{on: hyperV, edit: equipped, step: change.Step{VM: vmID(0), Adapter: &gpu.PartitionAdapter{
 		ID: "ours", PinnedGPU: split1, Quotas: gpu.Quotas{VRAM: gpu.Quota{Max: new(uint64(1 << 30))}},
 	}}}},
@@ -136,9 +146,11 @@ var opCases = map[change.Op][]opCase{
 		{on: linux, edit: divided, step: change.Step{GPU: cardID(1), Instance: &gpu.MIGPlacement{Profile: "3g.40gb", Start: 4}}},
 		{on: kvm, edit: backed, step: change.Step{GPU: cardID(0), Instance: &gpu.MIGPlacement{Profile: "1g.10gb"}}},
 	},
-	change.OpStopUnit:         {{on: linux, step: change.Step{Unit: "nvidia-dcgm"}}},
-	change.OpStartUnit:        {{on: linux, step: change.Step{Unit: "nvidia-persistenced"}}},
-	change.OpSetFunctions:     {{on: kvm, step: vgpuStep(change.OpSetFunctions, true, 0)}, {on: kvm, edit: mixed, step: vgpuStep(change.OpSetFunctions, true, 0)}},
+	change.OpStopUnit:  {{on: linux, step: change.Step{Unit: "nvidia-dcgm"}}},
+	change.OpStartUnit: {{on: linux, step: change.Step{Unit: "nvidia-persistenced"}}},
+	change.OpSetFunctions: {
+		{on: kvm, step: vgpuStep(change.OpSetFunctions, true, 0)}, {on: kvm, edit: mixed, step: vgpuStep(change.OpSetFunctions, true, 0)},
+	},
 	change.OpSetHeterogeneous: {{on: kvm, edit: mixed, step: vgpuStep(change.OpSetHeterogeneous, false, 0)}},
 	change.OpCreateVGPU:       {{on: kvm, edit: mixed, step: vgpuStep(change.OpCreateVGPU, false, 4)}},
 	change.OpRemoveVGPU: {
@@ -155,14 +167,26 @@ var opCases = map[change.Op][]opCase{
 	change.OpRemoveDaemon: {{on: linux, edit: served, step: change.Step{Force: true, Daemon: &gpu.MPSDaemonSpec{Name: "inference"}}}},
 	change.OpWriteShare: {
 		{on: linux, step: change.Step{Share: &gpu.ShareSpec{Name: "team-a"}}},
-		{on: linux, edit: served, step: change.Step{Share: &gpu.ShareSpec{Name: "team-a"}, Handed: &gpu.HandedShare{Name: "team-a", Note: "another"}}},
+		{
+			on: linux, edit: served, step: change.Step{
+				Share: &gpu.ShareSpec{Name: "team-a"}, Handed: &gpu.HandedShare{Name: "team-a", Note: "another"},
+			},
+		},
 	},
 	change.OpRemoveShare: {{on: linux, edit: served, step: change.Step{Share: &gpu.ShareSpec{Name: "team-a"}}}},
 	change.OpPutClaim: {
 		{on: hyperV, step: change.Step{Claim: assignmentClaim("mine")}},
-		{on: hyperV, edit: func(h *gpu.Host) { h.Claims = []gpu.Claim{*assignmentClaim("theirs")} }, step: change.Step{Claim: assignmentClaim("mine")}},
+		{
+			on: hyperV, edit: func(h *gpu.Host) { h.Claims = []gpu.Claim{*assignmentClaim("theirs")} },
+			step: change.Step{Claim: assignmentClaim("mine")},
+		},
 	},
-	change.OpDropClaim: {{on: hyperV, edit: func(h *gpu.Host) { h.Claims = []gpu.Claim{*assignmentClaim("mine")} }, step: change.Step{Claim: assignmentClaim("mine")}}},
+	change.OpDropClaim: {
+		{
+			on: hyperV, edit: func(h *gpu.Host) { h.Claims = []gpu.Claim{*assignmentClaim("mine")} },
+			step: change.Step{Claim: assignmentClaim("mine")},
+		},
+	},
 }
 
 // TestEveryStepIsPutBack makes each kind of step, puts it back, and wants the host as it
@@ -188,7 +212,8 @@ func TestEveryStepIsPutBack(t *testing.T) {
 					t.Errorf("%s: the step shows nothing", c.step)
 				}
 			}
-			if again, _ := change.Schedule(after, []change.Step{c.step}); op == change.OpDismount || op == change.OpMount || op == change.OpStopVM || op == change.OpStartVM {
+			if again, _ := change.Schedule(after, []change.Step{c.step}); op == change.OpDismount || op == change.OpMount ||
+				op == change.OpStopVM || op == change.OpStartVM {
 				if len(again[0]) > 0 {
 					t.Errorf("%s on a host that is so already is put back by %v", c.step, again[0])
 				}
@@ -222,7 +247,11 @@ func TestPinnedVMsStartFirst(t *testing.T) {
 		p.Count, p.Partitions = 1, []gpu.Partition{{VMID: vmID(i)}}
 		host.Claims = append(host.Claims, gpu.Claim{
 			Kind: gpu.ClaimAssignment, ID: vmID(i), Owner: "vdi", Token: "t",
-			Want: gpu.Want{Assignment: &gpu.Assignment{Kind: gpu.AssignPartition, VMID: vmID(i), Partition: &gpu.PartitionWant{}, Power: gpu.Power{AllowShutdown: true}}},
+			Want: gpu.Want{
+				Assignment: &gpu.Assignment{
+					Kind: gpu.AssignPartition, VMID: vmID(i), Partition: &gpu.PartitionWant{}, Power: gpu.Power{AllowShutdown: true},
+				},
+			},
 		})
 	}
 	steps, err := change.Plan(host, name, change.Change{Owner: "vdi", Token: "c", Want: gpu.Want{Config: &gpu.PartitionConfig{
@@ -252,7 +281,9 @@ func TestQuotasOfAnotherGPUStay(t *testing.T) {
 		quotas := gpu.Quotas{Compute: gpu.Quota{Min: new(uint64(100))}}
 		host.VMs[0].PartitionAdapters = []gpu.PartitionAdapter{{ID: "a", PinnedGPU: split1}}
 		host.VMs[2].PartitionAdapters = []gpu.PartitionAdapter{{ID: "c", PinnedGPU: split1, Quotas: quotas}}
-		host.Claims = []gpu.Claim{{Kind: gpu.ClaimAssignment, ID: vmID(2), Owner: "vdi", Token: "t", Want: gpu.Want{Assignment: &gpu.Assignment{VMID: vmID(2)}}}}
+		host.Claims = []gpu.Claim{
+			{Kind: gpu.ClaimAssignment, ID: vmID(2), Owner: "vdi", Token: "t", Want: gpu.Want{Assignment: &gpu.Assignment{VMID: vmID(2)}}},
+		}
 		p := host.GPUs[0].Partitionable
 		p.Count, p.Partitions = 1, []gpu.Partition{{VMID: vmID(0)}}
 		count := map[string]int{split1: 1, split2: 8}[changed]

@@ -124,7 +124,8 @@ func (l *countChange) seats() (out []seat) {
 		if gpu.DisruptVMRestart.Exceeds(l.limit) {
 			l.refuse(refuseGPU(InUse, setCount, g.ID,
 				"%s would have to be restarted, but max_disruption does not allow it", l.vmNames(holders(g))).
-				or("allow it with max_disruption = %q, or shut down the VMs first", gpu.DisruptVMRestart).of(PartitionInUse).needs(gpu.DisruptVMRestart))
+				or("allow it with max_disruption = %q, or shut down the VMs first", gpu.DisruptVMRestart).of(PartitionInUse).
+				needs(gpu.DisruptVMRestart))
 		}
 		for _, id := range holders(g) {
 			if slices.ContainsFunc(out, func(s seat) bool { return gpu.SameID(s.vm.ID, id) }) {
@@ -153,7 +154,8 @@ func (l *countChange) seats() (out []seat) {
 // keepsOn refuses to stop a VM.
 func (l *countChange) keepsOn(vm *gpu.VM, why string) {
 	r := refuse(InUse, "stop the VM", vmText(vm.Name), "%s", why).
-		or("set power.allow_shutdown = true in the gpu_vm_assignment of the VM and apply that first, or shut the VM down yourself").of(PartitionInUse)
+		or("set power.allow_shutdown = true in the gpu_vm_assignment of the VM and apply that first, or shut the VM down yourself").
+		of(PartitionInUse)
 	r.VM = vm.ID
 	l.refuse(r)
 }

@@ -132,7 +132,8 @@ func (m *migChange) note(t migTarget, op, former string) {
 		refuse(refuseGPU(InUse, op, t.gpu.ID, "its MIG mode can be turned %s only while nothing uses it, and it is in use by %s",
 			onOff(t.enable), strings.Join(users, ", ")).or("stop that first").by(users...))
 	} else if who := heldParts(t.gpu, t.complete, m.watchers); who != "" {
-		refuse(refuseGPU(InUse, op, t.gpu.ID, "no compute instance fills %s, and one can be made only while nothing uses it; it is in use by %s", gpu.PlacementsText(t.complete), who).or("stop that first").by(who))
+		refuse(refuseGPU(InUse, op, t.gpu.ID, "no compute instance fills %s, and one can be made only while nothing uses it; it is in use by %s",
+			gpu.PlacementsText(t.complete), who).or("stop that first").by(who))
 	} else if t.resets() && gpu.DisruptGPUReset.Exceeds(m.limit) {
 		refuse(refuseGPU(InvalidState, op, t.gpu.ID, "turning its MIG mode %s requires a reset of this GPU",
 			onOff(t.enable)).or("allow it with max_disruption = \"gpu_reset\"").needs(gpu.DisruptGPUReset))
@@ -350,7 +351,8 @@ func lostOfMIG(_ *gpu.Host, c *gpu.Claim, g *gpu.GPU) repair {
 		lacks = append(lacks, placementText(p))
 	}
 	if err := placement.CheckMIGPlacements(placement.MIGProfiles(g), slices.Concat(have, t.plan.Create)); err != nil {
-		return stays(fmt.Sprintf("it has %s, beside which %s cannot be made: %s", list(have, placementText), strings.Join(lacks, ", "), oneLine(err)))
+		return stays(fmt.Sprintf("it has %s, beside which %s cannot be made: %s", list(have, placementText),
+			strings.Join(lacks, ", "), oneLine(err)))
 	}
 	return repair{steps: t.steps(), quiet: t.changesMode(), lacks: lacks}
 }

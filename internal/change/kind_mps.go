@@ -104,7 +104,8 @@ func lostDaemon(host *gpu.Host, d *gpu.MPSDaemon, want *gpu.MPSDaemonSpec) repai
 	case there && len(d.Clients) > 0 && d.Problem != "":
 		return stays("it cannot be restarted under its clients: " + ClientsOf(host, d.Name))
 	case there && len(d.Clients) > 0:
-		return stays("it serves " + DevicesText(d.Devices) + " in place of " + DevicesText(want.Devices) + ", and cannot be restarted under its clients: " + ClientsOf(host, d.Name))
+		return stays("it serves " + DevicesText(d.Devices) + " in place of " + DevicesText(want.Devices) +
+			", and cannot be restarted under its clients: " + ClientsOf(host, d.Name))
 	}
 	return repair{steps: []Step{{Op: OpEnsureDaemon, Daemon: want}}, lacks: []string{DevicesText(want.Devices)}}
 }

@@ -243,7 +243,8 @@ func lostOfVGPUs(_ *gpu.Host, c *gpu.Claim, g *gpu.GPU) repair {
 	case plan.Resets(g):
 		return stays("its MIG mode is off, and to turn it on takes a reset of the GPU")
 	case plan.MIG != nil && len(plan.MIG.Remove) > 0:
-		return stays("its virtual functions have to be switched for its vGPUs, which takes the GPU instances that it has: " + list(plan.MIG.Remove, placementText))
+		return stays("its virtual functions have to be switched for its vGPUs, which takes the GPU instances that it has: " +
+			list(plan.MIG.Remove, placementText))
 	case len(plan.Remove) > 0:
 		return stays("a mode has to be switched for its vGPUs, which it has vGPUs in the way of: " + list(plan.Remove, placeText))
 	case !plan.Changes(g):
@@ -305,7 +306,8 @@ func vgpusFound(was gpu.Layout, g *gpu.GPU) string {
 		words += " in heterogeneous mode"
 	}
 	if given != nil && len(s.Places) > 0 {
-		words += aside(vgpusWithout(s.Places, given.Places), vgpusWithout(given.Places, s.Places), func(l []gpu.VGPUPlace) string { return list(l, placeText) })
+		words += aside(vgpusWithout(s.Places, given.Places), vgpusWithout(given.Places, s.Places),
+			func(l []gpu.VGPUPlace) string { return list(l, placeText) })
 	}
 	if was.MIG != nil && g.MIG != nil && g.MIG.State().String() != was.MIG.String() {
 		words += "; " + migFound(was.MIG, g)

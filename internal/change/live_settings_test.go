@@ -14,10 +14,13 @@ func TestOnlyLiveSettingsOfAPool(t *testing.T) {
 	shut, save := gpu.StopShutDown, gpu.StopSave
 	draws := func(pool string, count int, stop *gpu.StopAction) gpu.Assignment {
 		return gpu.Assignment{
-			Kind: gpu.AssignPool, VM: "avd-01", VMID: "1", Pool: &gpu.PoolWant{ID: "hv01/" + pool, Name: pool, Count: count}, Settings: gpu.VMSettings{AutomaticStopAction: stop},
+			Kind: gpu.AssignPool, VM: "avd-01", VMID: "1", Pool: &gpu.PoolWant{ID: "hv01/" + pool, Name: pool, Count: count},
+			Settings: gpu.VMSettings{AutomaticStopAction: stop},
 		}
 	}
-	partition := gpu.Assignment{Kind: gpu.AssignPartition, VM: "avd-01", VMID: "1", Partition: &gpu.PartitionWant{}, Settings: gpu.VMSettings{AutomaticStopAction: &save}}
+	partition := gpu.Assignment{
+		Kind: gpu.AssignPartition, VM: "avd-01", VMID: "1", Partition: &gpu.PartitionWant{}, Settings: gpu.VMSettings{AutomaticStopAction: &save},
+	}
 	for name, x := range map[string]struct {
 		prior, want gpu.Assignment
 		live        bool

@@ -60,7 +60,10 @@ func FindLost(host *gpu.Host) []Lost {
 		if c.Want.Config != nil {
 			found := differences(host, c.Want.Config, c, slices.Sorted(slices.Values(c.GPUs)))
 			after = ProjectAll(after, steps(found))
-			add(Lost{Subject: kinds[c.Want.Config.Kind].layout + " of " + DescribeObject(c.Kind, c.ID), Differences: found, watchers: c.Want.Config.QuiesceUnits})
+			add(Lost{
+				Subject: kinds[c.Want.Config.Kind].layout + " of " + DescribeObject(c.Kind, c.ID), Differences: found,
+				watchers: c.Want.Config.QuiesceUnits,
+			})
 		}
 	}
 	for c := range host.ClaimsOf(gpu.ClaimShare) {

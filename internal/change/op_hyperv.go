@@ -12,8 +12,9 @@ import (
 // hypervRows are the operations on Hyper-V hosts.
 var hypervRows = map[Op]row{
 	OpSetPartitionCount: {
-		by: ByHyperV, needs: []string{"gpu"}, depends: []gpu.Part{gpu.PartPartitions, gpu.PartVMs}, disrupts: nobody, shows: ofGPU("the partition count", countOf),
-		text: func(s Step) string { return fmt.Sprintf("set %d partitions on GPU %s", s.Count, s.GPU) },
+		by: ByHyperV, needs: []string{"gpu"}, depends: []gpu.Part{gpu.PartPartitions, gpu.PartVMs}, disrupts: nobody,
+		shows: ofGPU("the partition count", countOf),
+		text:  func(s Step) string { return fmt.Sprintf("set %d partitions on GPU %s", s.Count, s.GPU) },
 		inverse: onGPU(func(g *gpu.GPU, _ Step, back Step) []Step {
 			if g.Partitionable == nil {
 				return nil
@@ -29,7 +30,8 @@ var hypervRows = map[Op]row{
 		hinders: whileHeld(setCount), notes: noteCount,
 	},
 	OpAddAdapter: {
-		by: ByHyperV, needs: []string{"vm", "adapter"}, depends: []gpu.Part{gpu.PartVMs}, disrupts: nobody, shows: ofVM("the GPU partition", partitionOf),
+		by: ByHyperV, needs: []string{"vm", "adapter"}, depends: []gpu.Part{gpu.PartVMs}, disrupts: nobody,
+		shows: ofVM("the GPU partition", partitionOf),
 		text: func(s Step) string {
 			if s.Adapter.PinnedGPU != "" {
 				return fmt.Sprintf("give VM %s a partition of GPU %s", words.Name(s.VMName()), s.Adapter.PinnedGPU)
@@ -52,8 +54,9 @@ var hypervRows = map[Op]row{
 		},
 	},
 	OpSetQuotas: {
-		by: ByHyperV, needs: []string{"vm", "adapter"}, depends: []gpu.Part{gpu.PartVMs}, disrupts: nobody, shows: ofVM("the GPU partition", partitionOf),
-		text: func(s Step) string { return "set the partition quotas of VM " + words.Name(s.VMName()) },
+		by: ByHyperV, needs: []string{"vm", "adapter"}, depends: []gpu.Part{gpu.PartVMs}, disrupts: nobody,
+		shows: ofVM("the GPU partition", partitionOf),
+		text:  func(s Step) string { return "set the partition quotas of VM " + words.Name(s.VMName()) },
 		inverse: onVM(func(vm *gpu.VM, s, back Step) []Step {
 			a := findAdapter(vm, s.Adapter.ID)
 			if a == nil {
@@ -87,7 +90,8 @@ var hypervRows = map[Op]row{
 		},
 	},
 	OpDismount: {
-		by: ByHyperV, needs: []string{"gpu"}, depends: []gpu.Part{gpu.PartPartitions, gpu.PartDevices, gpu.PartPolicies}, disrupts: nobody, shows: ofGPU("", mountOf),
+		by: ByHyperV, needs: []string{"gpu"}, depends: []gpu.Part{gpu.PartPartitions, gpu.PartDevices, gpu.PartPolicies},
+		disrupts: nobody, shows: ofGPU("", mountOf),
 		text: func(s Step) string { return fmt.Sprintf("dismount GPU %s from the host", s.GPU) },
 		inverse: onGPU(func(g *gpu.GPU, _ Step, back Step) []Step {
 			back.Op = OpMount
@@ -178,7 +182,8 @@ var hypervRows = map[Op]row{
 		hinders: changesPool,
 	},
 	OpAddDevice: {
-		by: ByHyperV, needs: []string{"vm", "device"}, depends: []gpu.Part{gpu.PartDevices, gpu.PartPools, gpu.PartPolicies}, disrupts: nobody, shows: ofVM("the GPUs", gpusOf),
+		by: ByHyperV, needs: []string{"vm", "device"}, depends: []gpu.Part{gpu.PartDevices, gpu.PartPools, gpu.PartPolicies},
+		disrupts: nobody, shows: ofVM("the GPUs", gpusOf),
 		text: func(s Step) string {
 			if s.Device.Pool != "" {
 				return fmt.Sprintf("give VM %s a GPU of pool %s", words.Name(s.VMName()), words.Name(s.Device.Pool))
@@ -256,7 +261,8 @@ var hypervRows = map[Op]row{
 		},
 	},
 	OpStopVM: {
-		by: ByHyperV, needs: []string{"vm"}, depends: []gpu.Part{gpu.PartCluster}, disrupts: its(gpu.DisruptVMRestart), shows: ofVM("the power state", powerOf),
+		by: ByHyperV, needs: []string{"vm"}, depends: []gpu.Part{gpu.PartCluster}, disrupts: its(gpu.DisruptVMRestart),
+		shows:   ofVM("the power state", powerOf),
 		text:    func(s Step) string { return "shut down VM " + words.Name(s.VMName()) },
 		inverse: onVM(func(vm *gpu.VM, s, _ Step) []Step { return unless(!vm.Runs(), s.back(OpStartVM)) }),
 		project: eachVM(func(h *gpu.Host, vm *gpu.VM, _ Step) {
@@ -399,7 +405,9 @@ func isHere(h *gpu.Host, vm *gpu.VM, d gpu.DeviceAssignment) bool {
 	}
 	g, ok := h.GPU(d.GPU)
 	return ok && g.Dismounted && !slices.ContainsFunc(h.VMs, func(o gpu.VM) bool {
-		return !gpu.SameID(o.ID, vm.ID) && slices.ContainsFunc(o.Devices, func(x gpu.DeviceAssignment) bool { return x.Pool == "" && gpu.SameID(x.GPU, d.GPU) })
+		return !gpu.SameID(o.ID, vm.ID) && slices.ContainsFunc(o.Devices, func(x gpu.DeviceAssignment) bool {
+			return x.Pool == "" && gpu.SameID(x.GPU, d.GPU)
+		})
 	})
 }
 

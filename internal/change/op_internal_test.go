@@ -17,9 +17,11 @@ func TestNoCellIsEmpty(t *testing.T) {
 			"who does it?": of.by == "", "what is it called?": of.text == nil, "what does it disturb?": of.disrupts == nil,
 			"what puts it back?": of.inverse == nil && !refreshes, "what does it make of a host?": of.project == nil && !refreshes,
 			"what does an inventory show of it?": of.shows == nil && !refreshes,
-			"which fields does it need?":         of.needs == nil && !refreshes && op != OpDrainNode && op != OpResumeNode,                 // of the whole host
-			"what does it make of its GPU?":      of.notes == nil && slices.Contains(of.needs, "gpu") && op != OpDismount && op != OpMount, // of pools and devices, which say it
-			"why does its VM have to be off?":    of.whyOff == nil && slices.Contains(of.needs, "vm") && op != OpStopVM && op != OpStartVM,
+			// of the whole host
+			"which fields does it need?": of.needs == nil && !refreshes && op != OpDrainNode && op != OpResumeNode,
+			// of pools and devices, which say it
+			"what does it make of its GPU?":   of.notes == nil && slices.Contains(of.needs, "gpu") && op != OpDismount && op != OpMount,
+			"why does its VM have to be off?": of.whyOff == nil && slices.Contains(of.needs, "vm") && op != OpStopVM && op != OpStartVM,
 		} {
 			if empty {
 				t.Errorf("%s: %s", op, question)

@@ -37,7 +37,8 @@ var sharingRows = map[Op]row{
 		notes: noteSharing(func(e *SharingEffect, g *gpu.GPU, s Step) { e.SliceFrom, e.SliceTo = g.TimeSlice, s.TimeSlice }),
 	},
 	OpEnsureDaemon: {
-		by: BySharing, needs: []string{"mps_daemon"}, depends: []gpu.Part{gpu.PartDaemons}, disrupts: forced(gpu.DisruptProcessRestart), shows: ofDaemon,
+		by: BySharing, needs: []string{"mps_daemon"}, depends: []gpu.Part{gpu.PartDaemons}, disrupts: forced(gpu.DisruptProcessRestart),
+		shows: ofDaemon,
 		text: func(s Step) string {
 			return fmt.Sprintf("have MPS daemon %s serve %s%s", s.Daemon.Name, DevicesText(s.Daemon.Devices), s.endingText())
 		},
@@ -50,7 +51,8 @@ var sharingRows = map[Op]row{
 		project: projectDaemon,
 	},
 	OpRemoveDaemon: {
-		by: BySharing, needs: []string{"mps_daemon"}, depends: []gpu.Part{gpu.PartDaemons}, disrupts: forced(gpu.DisruptProcessRestart), shows: ofDaemon,
+		by: BySharing, needs: []string{"mps_daemon"}, depends: []gpu.Part{gpu.PartDaemons}, disrupts: forced(gpu.DisruptProcessRestart),
+		shows:   ofDaemon,
 		text:    func(s Step) string { return fmt.Sprintf("end MPS daemon %s%s", s.Daemon.Name, s.endingText()) },
 		inverse: daemonBack,
 		project: projectDaemon,

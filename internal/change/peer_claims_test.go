@@ -18,9 +18,14 @@ func TestWhatOthersRecordOnlyNarrows(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 36))
 	may := func() bool { return rng.IntN(3) > 0 }
 	record := func() gpu.Claim {
-		c := gpu.Claim{Kind: gpu.ClaimAssignment, ID: id, Token: []string{"t", "u"}[rng.IntN(2)], Owner: []string{owner, owner, owner, "evil", ""}[rng.IntN(5)], Revision: rng.Int64N(1000)}
+		c := gpu.Claim{
+			Kind: gpu.ClaimAssignment, ID: id, Token: []string{"t", "u"}[rng.IntN(2)], Owner: []string{owner, owner, owner, "evil", ""}[rng.IntN(5)],
+			Revision: rng.Int64N(1000),
+		}
 		if rng.IntN(10) > 0 {
-			c.Want.Assignment = &gpu.Assignment{VMID: id, Power: gpu.Power{AllowShutdown: may(), ForceShutdown: may(), AllowTurnOff: may(), StayOff: may()}}
+			c.Want.Assignment = &gpu.Assignment{
+				VMID: id, Power: gpu.Power{AllowShutdown: may(), ForceShutdown: may(), AllowTurnOff: may(), StayOff: may()},
+			}
 		}
 		return c
 	}
@@ -69,7 +74,8 @@ func TestWhatOthersRecordOnlyNarrows(t *testing.T) {
 				t.Fatalf("%q has it by one record, and what counts is %q's", o.Owner, c.Owner)
 			}
 			p, is := power(o), power(c)
-			if is.AllowShutdown && !p.AllowShutdown || is.ForceShutdown && !p.ForceShutdown || is.AllowTurnOff && !p.AllowTurnOff || is.StayOff && !p.StayOff {
+			if is.AllowShutdown && !p.AllowShutdown || is.ForceShutdown && !p.ForceShutdown || is.AllowTurnOff && !p.AllowTurnOff ||
+				is.StayOff && !p.StayOff {
 				t.Fatalf("one forbids what counts allows: %+v, %+v", p, is)
 			}
 		}

@@ -83,7 +83,9 @@ func (p *planner) findVM(a *gpu.Assignment) (*gpu.VM, error) {
 			continue
 		}
 		if found != nil {
-			return nil, &Refusal{Code: BadRequest, Found: fmt.Sprintf("host %q has more than one VM called %q; name it by its id", p.host.Name, a.VM)}
+			return nil, &Refusal{
+				Code: BadRequest, Found: fmt.Sprintf("host %q has more than one VM called %q; name it by its id", p.host.Name, a.VM),
+			}
 		}
 		found = &p.host.VMs[i]
 	}
@@ -132,7 +134,8 @@ func (p *planner) holding(claim *gpu.Claim) *gpu.Assignment {
 func (p *planner) assign(vm *gpu.VM, claim *gpu.Claim) error {
 	want, holds := p.change.Want.Assignment, p.holding(claim)
 	if w := want.Pool; w != nil && w.Count > len(p.host.GPUs) {
-		return refuse(Insufficient, changeGPU, vmText(vm.Name), "%d GPUs of pool %s are wanted, and the host has %d", w.Count, words.Name(w.Name), len(p.host.GPUs))
+		return refuse(Insufficient, changeGPU, vmText(vm.Name), "%d GPUs of pool %s are wanted, and the host has %d",
+			w.Count, words.Name(w.Name), len(p.host.GPUs))
 	}
 	c := p.assignmentClaim(vm.ID, claim)
 	m := move{planner: p, vm: vm, away: awayFrom(holds, p.key)}
@@ -177,7 +180,8 @@ func (p *planner) unassign(vm *gpu.VM, claim *gpu.Claim) error {
 	})
 	if m.needsOff() && power.NextOff && vm.Runs() {
 		return refuse(InvalidState, "take the GPU from the VM", vmText(vm.Name),
-			"it runs, and its assignment waits for the next power-off").or("shut it down, or set power.when = \"now\" and apply first").of(VMMustBeOff)
+			"it runs, and its assignment waits for the next power-off").or("shut it down, or set power.when = \"now\" and apply first").
+			of(VMMustBeOff)
 	}
 	return refused
 }
@@ -194,8 +198,10 @@ func (p *planner) unrecorded(vm *gpu.VM, prior *gpu.Assignment) error {
 			return err
 		}
 	}
-	return refuse(NotOwner, "take the GPU from the VM", vmText(vm.Name), "it has the GPU that its assignment gave it, and the host has lost the record of that").
-		or("apply the assignment once, which writes the record again, and destroy it then; or remove it from the state with `terraform state rm`, and the VM keeps its GPU")
+	return refuse(NotOwner, "take the GPU from the VM", vmText(vm.Name),
+		"it has the GPU that its assignment gave it, and the host has lost the record of that").
+		or("apply the assignment once, which writes the record again, and destroy it then; or remove it from the state with `terraform state " +
+			"rm`, and the VM keeps its GPU")
 }
 
 // OnlyLiveSettings reports whether an update of an assignment only writes settings that a
@@ -250,7 +256,8 @@ type move struct {
 func (m *move) leave(holds, want *gpu.Assignment) {
 	leaving := map[string]bool{}
 	if holds != nil && holds.Partition != nil {
-		if a := adapterFor(&m.host, m.vm, holds.Partition); a != nil && (want == nil || want.Partition == nil || !serves(&m.host, m.vm, a, want.Partition)) {
+		if a := adapterFor(&m.host, m.vm, holds.Partition); a != nil &&
+			(want == nil || want.Partition == nil || !serves(&m.host, m.vm, a, want.Partition)) {
 			leaving[gpu.FoldID(a.ID)] = true
 			m.dropAdapters = true
 		}
@@ -463,7 +470,8 @@ func (m *move) carryOut(power gpu.Power, finish func()) error {
 			refused = refuse(InvalidState, changeGPU, vmText(m.vm.Name), "it is %s", m.vm.State).or("it must be running or off").of(VMMustBeOff)
 		case !power.AllowShutdown:
 			refused = refuse(InvalidState, changeGPU, vmText(m.vm.Name),
-				"it runs, and its assignment does not allow a shutdown").or("set power.allow_shutdown = true, or shut the VM down first").of(VMMustBeOff)
+				"it runs, and its assignment does not allow a shutdown").or("set power.allow_shutdown = true, or shut the VM down first").
+				of(VMMustBeOff)
 		}
 		restart = true
 		m.stop(m.vm, power)

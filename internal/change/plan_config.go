@@ -148,7 +148,8 @@ func (p *planner) joins(c *configChange, id string) {
 	if ok {
 		now = g.Layout()
 	}
-	if given := now.Only(c.shape.Kind); p.change.ClaimOnly && (given.MIG == nil || given.VGPU != nil || given.MIG.Enabled == c.shape.HasMIG()) {
+	if given := now.Only(c.shape.Kind); p.change.ClaimOnly &&
+		(given.MIG == nil || given.VGPU != nil || given.MIG.Enabled == c.shape.HasMIG()) {
 		c.given = c.given.With(id, given)
 	}
 	before := now

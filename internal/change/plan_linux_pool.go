@@ -35,7 +35,8 @@ func (p *planner) poolAllows(pool *gpu.PoolConfig, members []string, claim *gpu.
 	case pool.Force:
 		return refuse(NotSupported, makePool, object, "GPUs of a pool on a Linux host are not dismounted").or("leave dismount out")
 	case pool.MountBack:
-		return refuse(NotSupported, makePool, object, "GPUs of a pool on a Linux host are not dismounted, so there is nothing to mount back").or("leave on_destroy out, or write \"keep\"")
+		return refuse(NotSupported, makePool, object, "GPUs of a pool on a Linux host are not dismounted, so there is nothing to mount back").
+			or("leave on_destroy out, or write \"keep\"")
 	}
 	for _, id := range members {
 		if _, ok := p.host.GPU(id); !ok {
@@ -55,7 +56,8 @@ func (p *planner) poolAllows(pool *gpu.PoolConfig, members []string, claim *gpu.
 			continue
 		}
 		if names := p.drawn(pool.ID, id); len(names) > 0 {
-			return refuse(InUse, "take the GPU from the pool", "GPU "+id, "shares of the pool are on it: %s", strings.Join(names, ", ")).or("destroy them first")
+			return refuse(InUse, "take the GPU from the pool", "GPU "+id, "shares of the pool are on it: %s", strings.Join(names, ", ")).
+				or("destroy them first")
 		}
 	}
 	return nil

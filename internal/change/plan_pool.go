@@ -122,7 +122,9 @@ func (p *planner) mountBack(gpus []string, pool, vm string, force bool) {
 	for _, id := range gpus {
 		elsewhere := slices.ContainsFunc(p.host.Pools, func(o gpu.Pool) bool { return !gpu.SameID(o.Name, pool) && o.Has(id) }) ||
 			slices.ContainsFunc(p.host.VMs, func(o gpu.VM) bool {
-				return !gpu.SameID(o.ID, vm) && slices.ContainsFunc(o.Devices, func(d gpu.DeviceAssignment) bool { return d.Pool == "" && gpu.SameID(d.GPU, id) })
+				return !gpu.SameID(o.ID, vm) && slices.ContainsFunc(o.Devices, func(d gpu.DeviceAssignment) bool {
+					return d.Pool == "" && gpu.SameID(d.GPU, id)
+				})
 			})
 		if g, ok := p.host.GPU(id); ok && g.Dismounted && !elsewhere {
 			p.add(Step{Op: OpMount, GPU: g.ID, Force: force})
@@ -143,7 +145,8 @@ func (p *planner) deletePool(shape gpu.PoolConfig, pool *gpu.Pool) error {
 		}
 	}
 	if len(users) > 0 {
-		return refuse(InUse, "delete the pool", "pool "+words.Name(pool.Name), "these VMs use it: %s", p.vmNames(users)).or("unassign them in an apply of its own first, while the pool stays: Terraform destroys a pool before it changes an assignment")
+		return refuse(InUse, "delete the pool", "pool "+words.Name(pool.Name), "these VMs use it: %s", p.vmNames(users)).
+			or("unassign them in an apply of its own first, while the pool stays: Terraform destroys a pool before it changes an assignment")
 	}
 	if len(pool.GPUs) > 0 {
 		p.add(Step{Op: OpSetPoolMembers, Pool: pool.Name})

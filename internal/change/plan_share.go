@@ -48,7 +48,8 @@ func (p *planner) share() error {
 	}
 	handed, is := p.host.HandedShare(placed.Name)
 	spec, err := placement.ShareSpec(&p.host, placed)
-	if unlike := (*placement.ShareError)(nil); errors.As(err, &unlike) && unlike.Fault == placement.ShareMemory && is && handed.Outdated == "" && claim != nil && claim.Want.Share.SameAmounts(placed) {
+	if unlike := (*placement.ShareError)(nil); errors.As(err, &unlike) && unlike.Fault == placement.ShareMemory &&
+		is && handed.Outdated == "" && claim != nil && claim.Want.Share.SameAmounts(placed) {
 		p.putOver(claim, record) // it has been written while the memory was known
 		return nil
 	}
@@ -98,7 +99,8 @@ func (p *planner) place(want *gpu.Share, claim *gpu.Claim) (*gpu.Share, error) {
 // SamePlacement tells whether a share is placed for what another one wants: the rest can
 // change where it is. One that knows its place is not moved by pins that came later.
 func SamePlacement(was, want *gpu.Share) bool {
-	if len(was.Devices) == 0 || was.Count != want.Count || was.Profile != want.Profile || !gpu.SameID(was.Pool, want.Pool) || !gpu.SameID(was.Config, want.Config) {
+	if len(was.Devices) == 0 || was.Count != want.Count || was.Profile != want.Profile || !gpu.SameID(was.Pool, want.Pool) ||
+		!gpu.SameID(was.Config, want.Config) {
 		return false
 	}
 	if len(want.Devices) > 0 {
@@ -156,7 +158,8 @@ func (p *planner) endsIn(s *gpu.Share) (bool, *Refusal) {
 	case len(others) > 0 || len(who) == 0:
 		return false, p.notRunning(s.Name, endShare)
 	case gpu.DisruptProcessRestart.Exceeds(s.MaxDisruption):
-		return false, p.notRunning(s.Name, endShare).or("stop them first, or allow that they end with max_disruption = \"process_restart\" on the share").needs(gpu.DisruptProcessRestart)
+		return false, p.notRunning(s.Name, endShare).
+			or("stop them first, or allow that they end with max_disruption = \"process_restart\" on the share").needs(gpu.DisruptProcessRestart)
 	}
 	return true, nil
 }

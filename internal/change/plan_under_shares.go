@@ -47,7 +47,8 @@ func (p *planner) keepsShare(c *configChange, claim *gpu.Claim, after *gpu.Host)
 			return refuse(InUse, op, object, "share %q is on it, and is never moved", s.Name).or("destroy the share first")
 		}
 		if was, is := placement.ShareModeOf(&p.host, d), placement.ShareModeOf(after, d); was != is {
-			return refuse(InUse, op, object, "share %q was placed there for mode %s, and the mode would be %s", s.Name, was, is).or("destroy the share first, or replace it with the config")
+			return refuse(InUse, op, object, "share %q was placed there for mode %s, and the mode would be %s", s.Name, was, is).
+				or("destroy the share first, or replace it with the config")
 		}
 	}
 	_, fits := placement.PlaceShare(&p.host, p.key, s, claim.Token)

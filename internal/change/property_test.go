@@ -40,7 +40,9 @@ func TestRandomChanges(t *testing.T) {
 		}
 	}
 	t.Logf("planned: %v, refused: %v", planned, refused)
-	for _, kind := range []string{"count", "dda pool", "partition", "pool", "device", "mig", "mps", "time_slicing", "share", "linux pool", "vgpu"} {
+	for _, kind := range []string{
+		"count", "dda pool", "partition", "pool", "device", "mig", "mps", "time_slicing", "share", "linux pool", "vgpu",
+	} {
 		if planned[kind] < int(seeds/2) {
 			t.Errorf("%d changes of kind %s, refused %d: that proves little", planned[kind], kind, refused[kind])
 		}
@@ -239,7 +241,8 @@ func (w *world) announced(before, after gpu.Host, steps []change.Step) {
 			w.t.Errorf("VM %s is to be stopped, and is %s", vm.Name, vm.State)
 		case i >= 0 && effects.Stops[i].Starts != now.Runs():
 			w.t.Errorf("VM %s is %s, announced is that it starts: %t", vm.Name, now.State, effects.Stops[i].Starts)
-		case i >= 0 && len(effects.Stops[i].Why) == 0 && !slices.ContainsFunc(steps, func(s change.Step) bool { return s.Op == change.OpSetPartitionCount }):
+		case i >= 0 && len(effects.Stops[i].Why) == 0 &&
+			!slices.ContainsFunc(steps, func(s change.Step) bool { return s.Op == change.OpSetPartitionCount }):
 			w.t.Errorf("VM %s is stopped, and nothing says why", vm.Name)
 		}
 	}
@@ -281,13 +284,18 @@ func (w *world) choose() (kind, label string, want gpu.Want) {
 		return w.chooseHyperV()
 	}
 	gpus := map[string][]string{name: w.some(cardID(0), cardID(1))}
-	c := &gpu.PartitionConfig{GPUs: gpus, MaxDisruption: pick(w, gpu.DisruptNone, gpu.DisruptProcessRestart, gpu.DisruptGPUReset), QuiesceUnits: []string{"nvidia-dcgm"}, Restore: w.chance(70)}
+	c := &gpu.PartitionConfig{
+		GPUs: gpus, MaxDisruption: pick(w, gpu.DisruptNone, gpu.DisruptProcessRestart, gpu.DisruptGPUReset),
+		QuiesceUnits: []string{"nvidia-dcgm"}, Restore: w.chance(70),
+	}
 	named := func(kind string) (string, string, gpu.Want) {
 		c.ID, c.Name, c.Kind = kind, kind, gpu.Kind(kind)
 		return kind, "config " + kind, gpu.Want{Config: c}
 	}
 	if w.platform == "kvm" {
-		c.VGPU = &gpu.VGPULayout{Types: pick(w, map[string]int{"L40S-12Q": 2}, map[string]int{"L40S-12Q": 1, "L40S-24Q": 1}, map[string]int{"L40S-24Q": 2})}
+		c.VGPU = &gpu.VGPULayout{
+			Types: pick(w, map[string]int{"L40S-12Q": 2}, map[string]int{"L40S-12Q": 1, "L40S-24Q": 1}, map[string]int{"L40S-24Q": 2}),
+		}
 		if w.chance(20) {
 			c.GPUs, c.VGPU = map[string][]string{name: {cardID(2)}}, &gpu.VGPULayout{Types: map[string]int{"T4-4Q": 1 + w.rng.IntN(4)}}
 			kind, label, want := named("vgpu")
@@ -302,7 +310,10 @@ func (w *world) choose() (kind, label string, want gpu.Want) {
 	}
 	switch n := w.rng.IntN(10); {
 	case n < 3:
-		c.MIG = &gpu.MIGLayout{Profiles: pick(w, map[string]int{"1g.10gb": 3}, map[string]int{"3g.40gb": 2}, map[string]int{"1g.10gb": 1, "3g.40gb": 1}, map[string]int{"7g.80gb": 1})}
+		c.MIG = &gpu.MIGLayout{
+			Profiles: pick(w, map[string]int{"1g.10gb": 3}, map[string]int{"3g.40gb": 2}, map[string]int{"1g.10gb": 1, "3g.40gb": 1},
+				map[string]int{"7g.80gb": 1}),
+		}
 		if w.chance(10) {
 			c.MIG = &gpu.MIGLayout{Off: true}
 		} else if w.chance(30) {
@@ -313,10 +324,13 @@ func (w *world) choose() (kind, label string, want gpu.Want) {
 		c.MPS, c.GPUs = mps, map[string][]string{name: w.some(cardID(1), cardID(2))}
 		return named("mps")
 	case n < 6:
-		c.TimeSlicing, c.GPUs = &gpu.TimeSlicing{Replicas: 4, Interval: pick(w, gpu.TimeSliceShort, gpu.TimeSliceLong)}, map[string][]string{name: {cardID(2)}}
+		c.TimeSlicing, c.GPUs = &gpu.TimeSlicing{Replicas: 4, Interval: pick(w, gpu.TimeSliceShort, gpu.TimeSliceLong)},
+			map[string][]string{name: {cardID(2)}}
 		return named("time_slicing")
 	case n < 7:
-		return "linux pool", "pool team", gpu.Want{Pool: &gpu.PoolConfig{ID: name + "/team", Name: "team", Members: map[string][]string{name: w.some(cardID(1), cardID(2))}}}
+		return "linux pool", "pool team", gpu.Want{
+			Pool: &gpu.PoolConfig{ID: name + "/team", Name: "team", Members: map[string][]string{name: w.some(cardID(1), cardID(2))}},
+		}
 	}
 	label = pick(w, "team-a", "team-b", "team-c")
 	s := &gpu.Share{Name: label, Host: name, Config: pick(w, "mig", "mps", "time_slicing"), Count: 1, MemoryRequest: pick(w, 4*gib, 20*gib)}

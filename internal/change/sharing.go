@@ -98,11 +98,13 @@ func (s *sharingChange) wants(g *gpu.GPU) {
 			"it is in MIG mode, or will be after the next reset").or("share its instances with mig = { ... %s }, or turn MIG mode off", c.want.Kind))
 		return
 	case g.ComputeMode == gpu.ComputeProhibited:
-		s.refuse(refuseGPU(InvalidState, shareGPU, g.ID, "its compute mode is prohibited, which an administrator has set").or("run nvidia-smi -i %s -c DEFAULT first", g.ID))
+		s.refuse(refuseGPU(InvalidState, shareGPU, g.ID,
+			"its compute mode is prohibited, which an administrator has set").or("run nvidia-smi -i %s -c DEFAULT first", g.ID))
 		return
 	}
 	if others := placement.ForeignDaemons(&s.host, g); c.want.MPS != nil && len(others) > 0 {
-		s.refuse(refuseGPU(InUse, shareGPU, g.ID, "%s serves it already", strings.Join(others, ", ")).or("stop that first").of(MPSInUse).by(others...))
+		s.refuse(refuseGPU(InUse, shareGPU, g.ID, "%s serves it already",
+			strings.Join(others, ", ")).or("stop that first").of(MPSInUse).by(others...))
 	}
 	mode, slice := placement.WantedModes(&c.want)
 	c.given = c.given.With(g.ID, gpu.Layout{ComputeMode: mode, TimeSlice: slice})
@@ -270,7 +272,8 @@ func modesFound(g *gpu.GPU, mode, slice string) string {
 
 // causeOfModes is the cause for modes. slice is the time slice where it is the subject.
 func causeOfModes(now gpu.Layout, slice gpu.TimeSlice) Cause {
-	if cmp.Or(now.ComputeMode, gpu.ComputeDefault) != gpu.ComputeDefault || cmp.Or(slice, gpu.TimeSliceDefault) != gpu.TimeSliceDefault || now.MIG != nil && now.MIG.Enabled {
+	if cmp.Or(now.ComputeMode, gpu.ComputeDefault) != gpu.ComputeDefault || cmp.Or(slice, gpu.TimeSliceDefault) != gpu.TimeSliceDefault ||
+		now.MIG != nil && now.MIG.Enabled {
 		return CauseOtherTool
 	}
 	return CauseReboot
@@ -288,7 +291,8 @@ func lostModes(host *gpu.Host, c *gpu.Claim, g *gpu.GPU) repair {
 	} else if who := placement.Strangers(host, g); lost && len(who) > 0 {
 		r.stays = append(r.stays, "its compute mode cannot be made "+string(mode)+" while it is in use by "+strings.Join(who, ", "))
 	} else if lost {
-		r.steps, r.lacks = append(r.steps, Step{Op: OpSetComputeMode, GPU: g.ID, ComputeMode: mode}), append(r.lacks, "compute mode "+string(mode))
+		r.steps, r.lacks = append(r.steps, Step{Op: OpSetComputeMode, GPU: g.ID, ComputeMode: mode}),
+			append(r.lacks, "compute mode "+string(mode))
 	}
 	if lost, theirs := differs(g.TimeSlice, slice, gpu.TimeSliceDefault); theirs {
 		r.stays = append(r.stays, "its time slice is "+string(g.TimeSlice)+", which no reboot sets, and "+string(slice)+" is declared")

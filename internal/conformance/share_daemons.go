@@ -43,10 +43,13 @@ func daemonScenarios() []migScenario {
 			then:  []migCheck{serves(daemon(daemonA, whole(h100A), forUser(1000))), serves(daemon(daemonB, whole(l40s), forAllUsers))},
 		},
 		{
-			name:  "one for each GPU, of which one ends under its clients and is started again",
-			first: []migAction{ensure(daemon(daemonA, whole(h100A))), ensure(daemon(daemonB, whole(l40s))), connects("trainer", daemonA), connects("server", daemonB), dies(daemonA)},
-			do:    ensureByForce(daemon(daemonA, whole(h100A))),
-			then:  []migCheck{serves(daemon(daemonA, whole(h100A))), serves(daemon(daemonB, whole(l40s)), "server"), ranOn(daemonB)},
+			name: "one for each GPU, of which one ends under its clients and is started again",
+			first: []migAction{
+				ensure(daemon(daemonA, whole(h100A))), ensure(daemon(daemonB, whole(l40s))), connects("trainer", daemonA),
+				connects("server", daemonB), dies(daemonA),
+			},
+			do:   ensureByForce(daemon(daemonA, whole(h100A))),
+			then: []migCheck{serves(daemon(daemonA, whole(h100A))), serves(daemon(daemonB, whole(l40s)), "server"), ranOn(daemonB)},
 		},
 		{
 			name:  "ids are compared without case",
@@ -56,9 +59,12 @@ func daemonScenarios() []migScenario {
 			then:  []migCheck{nothingChanged, serves(daemon(daemonA, whole(h100A)), "trainer")},
 		},
 		{
-			name:  "the compute mode is another matter",
-			first: []migAction{setComputeMode(h100A, gpu.ComputeExclusiveProcess), ensure(daemon(daemonA, whole(h100A))), connects("trainer", daemonA), connects("notebook", daemonA)},
-			do:    ensure(daemon(daemonA, whole(h100A), withLimits(25, 0))),
+			name: "the compute mode is another matter",
+			first: []migAction{
+				setComputeMode(h100A, gpu.ComputeExclusiveProcess), ensure(daemon(daemonA, whole(h100A))), connects("trainer", daemonA),
+				connects("notebook", daemonA),
+			},
+			do: ensure(daemon(daemonA, whole(h100A), withLimits(25, 0))),
 			then: []migCheck{
 				hasComputeMode(h100A, gpu.ComputeExclusiveProcess), serves(daemon(daemonA, whole(h100A), withLimits(25, 0)), "trainer", "notebook"),
 			},
@@ -155,13 +161,15 @@ func daemonRestartScenarios() []migScenario {
 		{
 			name: "one whose GPU instance was made again is restarted",
 			first: []migAction{
-				create(h100B, mig3g, 4), create(h100B, mig1g, 0), ensure(daemon(daemonA, part(h100B, mig3g, 4))), ensure(daemon(daemonB, part(h100B, mig1g, 0))),
+				create(h100B, mig3g, 4), create(h100B, mig1g, 0), ensure(daemon(daemonA, part(h100B, mig3g, 4))),
+				ensure(daemon(daemonB, part(h100B, mig1g, 0))),
 				connects("server", daemonB), somebodyDestroys(h100B, mig3g, 4), somebodyCreates(h100B, mig3g, 4),
 			},
 			do:    ensure(daemon(daemonA, part(h100B, mig3g, 4))),
 			again: true,
 			then: []migCheck{
-				serves(daemon(daemonA, part(h100B, mig3g, 4))), restarted(daemonA), serves(daemon(daemonB, part(h100B, mig1g, 0)), "server"), onlyDaemons(daemonA),
+				serves(daemon(daemonA, part(h100B, mig3g, 4))), restarted(daemonA), serves(daemon(daemonB, part(h100B, mig1g, 0)), "server"),
+				onlyDaemons(daemonA),
 			},
 		},
 	}
@@ -171,10 +179,12 @@ func daemonRestartScenarios() []migScenario {
 func daemonFailureScenarios() []migScenario {
 	return []migScenario{
 		{
-			name:  "one that died is shown as such",
-			first: []migAction{ensure(daemon(daemonA, whole(h100A))), ensure(daemon(daemonB, whole(l40s))), connects("trainer", daemonA), connects("server", daemonB)},
-			do:    each(dies(daemonA), lookOnly),
-			then:  []migCheck{isDown(daemonA), runsNot("trainer"), serves(daemon(daemonB, whole(l40s)), "server"), onlyDaemons(daemonA)},
+			name: "one that died is shown as such",
+			first: []migAction{
+				ensure(daemon(daemonA, whole(h100A))), ensure(daemon(daemonB, whole(l40s))), connects("trainer", daemonA), connects("server", daemonB),
+			},
+			do:   each(dies(daemonA), lookOnly),
+			then: []migCheck{isDown(daemonA), runsNot("trainer"), serves(daemon(daemonB, whole(l40s)), "server"), onlyDaemons(daemonA)},
 		},
 		{
 			name:  "one that died is started again",
@@ -227,8 +237,11 @@ func daemonFailureScenarios() []migScenario {
 			then:   []migCheck{isDown(daemonA), onlyDaemons(daemonA)},
 		},
 		{
-			name:  "which starts when it can",
-			first: []migAction{ensure(daemon(daemonA, whole(h100A))), startsFail(true), failing(backend.Failed, ensure(daemon(daemonA, whole(l40s)))), startsFail(false)},
+			name: "which starts when it can",
+			first: []migAction{
+				ensure(daemon(daemonA, whole(h100A))), startsFail(true), failing(backend.Failed, ensure(daemon(daemonA, whole(l40s)))),
+				startsFail(false),
+			},
 			do:    ensure(daemon(daemonA, whole(l40s))),
 			again: true,
 			then:  []migCheck{serves(daemon(daemonA, whole(l40s)))},
@@ -248,14 +261,20 @@ func daemonFailureScenarios() []migScenario {
 func daemonOrphanScenarios() []migScenario {
 	return []migScenario{
 		{
-			name:  "clients of one that died alone are shown",
-			first: []migAction{ensure(daemon(daemonA, whole(h100A))), ensure(daemon(daemonB, whole(l40s))), connects("trainer", daemonA), connects("server", daemonB)},
-			do:    each(diesAlone(daemonA), lookOnly),
-			then:  []migCheck{outlived(daemonA, "trainer"), runsOn("trainer", h100A), serves(daemon(daemonB, whole(l40s)), "server"), onlyDaemons(daemonA)},
+			name: "clients of one that died alone are shown",
+			first: []migAction{
+				ensure(daemon(daemonA, whole(h100A))), ensure(daemon(daemonB, whole(l40s))), connects("trainer", daemonA), connects("server", daemonB),
+			},
+			do: each(diesAlone(daemonA), lookOnly),
+			then: []migCheck{
+				outlived(daemonA, "trainer"), runsOn("trainer", h100A), serves(daemon(daemonB, whole(l40s)), "server"), onlyDaemons(daemonA),
+			},
 		},
 		{
-			name:   "they keep it from being started, and the refusal names them",
-			first:  []migAction{ensure(daemon(daemonA, whole(h100A))), connects("trainer", daemonA), connects("notebook", daemonA), diesAlone(daemonA)},
+			name: "they keep it from being started, and the refusal names them",
+			first: []migAction{
+				ensure(daemon(daemonA, whole(h100A))), connects("trainer", daemonA), connects("notebook", daemonA), diesAlone(daemonA),
+			},
 			do:     ensure(daemon(daemonA, whole(h100A))),
 			fails:  backend.InUse,
 			saying: []string{daemonA},
@@ -271,7 +290,8 @@ func daemonOrphanScenarios() []migScenario {
 			do:    ensureByForce(daemon(daemonA, whole(h100A))),
 			again: true,
 			then: []migCheck{
-				serves(daemon(daemonA, whole(h100A))), runsNot("trainer"), runsOn("notebook", h100A), serves(daemon(daemonB, whole(l40s)), "server"), onlyDaemons(daemonA),
+				serves(daemon(daemonA, whole(h100A))), runsNot("trainer"), runsOn("notebook", h100A), serves(daemon(daemonB, whole(l40s)), "server"),
+				onlyDaemons(daemonA),
 			},
 		},
 		{
@@ -284,7 +304,8 @@ func daemonOrphanScenarios() []migScenario {
 		{
 			name: "in a GPU instance, beside the clients of another",
 			first: []migAction{
-				create(h100B, mig3g, 4), create(h100B, mig1g, 0), ensure(daemon(daemonA, part(h100B, mig3g, 4))), ensure(daemon(daemonB, part(h100B, mig1g, 0))),
+				create(h100B, mig3g, 4), create(h100B, mig1g, 0), ensure(daemon(daemonA, part(h100B, mig3g, 4))),
+				ensure(daemon(daemonB, part(h100B, mig1g, 0))),
 				connects("trainer", daemonA), connects("server", daemonB), diesAlone(daemonA), ends("trainer"),
 			},
 			do:    ensure(daemon(daemonA, part(h100B, mig3g, 4))),
@@ -361,9 +382,11 @@ func daemonRemovalScenarios() []migScenario {
 			then:  []migCheck{hasDaemons(), onlyDaemons(daemonA)},
 		},
 		{
-			name:  "the compute mode and the time slice stay",
-			first: []migAction{setComputeMode(h100A, gpu.ComputeExclusiveProcess), setTimeSlice(h100A, gpu.TimeSliceLong), ensure(daemon(daemonA, whole(h100A)))},
-			do:    removeDaemon(daemonA),
+			name: "the compute mode and the time slice stay",
+			first: []migAction{
+				setComputeMode(h100A, gpu.ComputeExclusiveProcess), setTimeSlice(h100A, gpu.TimeSliceLong), ensure(daemon(daemonA, whole(h100A))),
+			},
+			do: removeDaemon(daemonA),
 			then: []migCheck{
 				hasDaemons(), hasComputeMode(h100A, gpu.ComputeExclusiveProcess), hasTimeSlice(h100A, gpu.TimeSliceLong), onlyDaemons(daemonA),
 			},
@@ -375,10 +398,12 @@ func daemonRemovalScenarios() []migScenario {
 			then:  []migCheck{hasDaemons(), keepsShare(shareA)},
 		},
 		{
-			name:  "in a GPU instance, which can go then",
-			first: []migAction{create(h100B, mig3g, 4), ensure(daemon(daemonA, part(h100B, mig3g, 4))), connects("trainer", daemonA), removeDaemonByForce(daemonA)},
-			do:    destroy(h100B, mig3g, 4),
-			then:  []migCheck{hasInstances(h100B), hasDaemons()},
+			name: "in a GPU instance, which can go then",
+			first: []migAction{
+				create(h100B, mig3g, 4), ensure(daemon(daemonA, part(h100B, mig3g, 4))), connects("trainer", daemonA), removeDaemonByForce(daemonA),
+			},
+			do:   destroy(h100B, mig3g, 4),
+			then: []migCheck{hasInstances(h100B), hasDaemons()},
 		},
 	}
 }

@@ -93,12 +93,18 @@ func handoverScenarios() []migScenario {
 			first: []migAction{ensure(daemon(daemonA, whole(h100A), withPartitions)), hand(fraction(50))},
 			do:    hand(gpu.ShareSpec{Name: shareB, Devices: whole(h100A), Daemon: daemonA, ActiveThreadPercentage: 25}),
 			again: true,
-			then:  []migCheck{hasShares(shareA, shareB), keepsShare(shareA), onlyShares, serves(daemon(daemonA, whole(h100A), withPartitions)), inPartitions(shareA, shareB)},
+			then: []migCheck{
+				hasShares(shareA, shareB), keepsShare(shareA), onlyShares, serves(daemon(daemonA, whole(h100A), withPartitions)),
+				inPartitions(shareA, shareB),
+			},
 		},
 		{
 			name:  "one whose static partition ended with its daemon gets another",
 			given: []given{newDriver},
-			first: []migAction{ensure(daemon(daemonA, whole(h100A), withPartitions)), hand(fraction(50)), dies(daemonA), ensure(daemon(daemonA, whole(h100A), withPartitions))},
+			first: []migAction{
+				ensure(daemon(daemonA, whole(h100A), withPartitions)), hand(fraction(50)), dies(daemonA),
+				ensure(daemon(daemonA, whole(h100A), withPartitions)),
+			},
 			do:    hand(fraction(50)),
 			again: true,
 			then:  []migCheck{onlyShares, inPartitions(shareA), inAnotherPartition(shareA)},
@@ -109,11 +115,16 @@ func handoverScenarios() []migScenario {
 			first: []migAction{ensure(daemon(daemonA, whole(h100A), withPartitions)), hand(fraction(50)), startsInShare("trainer", shareA)},
 			do:    hand(fraction(20)),
 			again: true,
-			then:  []migCheck{onlyShares, serves(daemon(daemonA, whole(h100A), withPartitions), "trainer"), inPartitions(shareA), inAnotherPartition(shareA)},
+			then: []migCheck{
+				onlyShares, serves(daemon(daemonA, whole(h100A), withPartitions), "trainer"), inPartitions(shareA), inAnotherPartition(shareA),
+			},
 		},
 		{
-			name:  "one whose GPU instance was made again is brought up to date",
-			first: []migAction{create(h100B, mig3g, 4), hand(gpu.ShareSpec{Name: shareA, Devices: part(h100B, mig3g, 4)}), somebodyDestroys(h100B, mig3g, 4), somebodyCreates(h100B, mig3g, 4)},
+			name: "one whose GPU instance was made again is brought up to date",
+			first: []migAction{
+				create(h100B, mig3g, 4), hand(gpu.ShareSpec{Name: shareA, Devices: part(h100B, mig3g, 4)}),
+				somebodyDestroys(h100B, mig3g, 4), somebodyCreates(h100B, mig3g, 4),
+			},
 			do:    hand(gpu.ShareSpec{Name: shareA, Devices: part(h100B, mig3g, 4)}),
 			again: true,
 			then:  []migCheck{onlyShares, seesInstance(shareA, h100B, mig3g, 4)},
@@ -131,8 +142,10 @@ func handoverScenarios() []migScenario {
 			then:  []migCheck{notes(shareA, true)},
 		},
 		{
-			name:  "one is taken back, and the others stay",
-			first: []migAction{ensure(daemon(daemonA, whole(h100A))), hand(fraction(50)), hand(gpu.ShareSpec{Name: shareB, Devices: whole(h100A), Daemon: daemonA})},
+			name: "one is taken back, and the others stay",
+			first: []migAction{
+				ensure(daemon(daemonA, whole(h100A))), hand(fraction(50)), hand(gpu.ShareSpec{Name: shareB, Devices: whole(h100A), Daemon: daemonA}),
+			},
 			do:    takeBack(shareA),
 			again: true,
 			then:  []migCheck{hasShares(shareB), keepsShare(shareB), onlyShares},
@@ -148,12 +161,15 @@ func handoverScenarios() []migScenario {
 			name: "its clients end when that is allowed, and nobody else's",
 			first: []migAction{
 				ensure(daemon(daemonA, whole(h100A))), hand(fraction(50)), hand(gpu.ShareSpec{Name: shareB, Devices: whole(h100A), Daemon: daemonA}),
-				hand(gpu.ShareSpec{Name: "third", Devices: whole(l40s)}), startsInShare("trainer", shareA), startsInShare("loader", shareA), startsInShare("other", shareB),
+				hand(gpu.ShareSpec{Name: "third", Devices: whole(l40s)}), startsInShare("trainer", shareA),
+				startsInShare("loader", shareA), startsInShare("other", shareB),
 				startsInShare("apart", "third"),
 			},
 			do:    takeBackByForce(shareA),
 			again: true,
-			then:  []migCheck{hasShares(shareB, "third"), serves(daemon(daemonA, whole(h100A)), "other"), isIn("other", shareB), isIn("apart", "third")},
+			then: []migCheck{
+				hasShares(shareB, "third"), serves(daemon(daemonA, whole(h100A)), "other"), isIn("other", shareB), isIn("apart", "third"),
+			},
 		},
 		{
 			name:  "a process that is no client goes on",

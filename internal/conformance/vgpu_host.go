@@ -61,7 +61,9 @@ func standardVGPUHost() gpu.Host {
 	inMIG.MIGProfile = mig1g
 	half := vgpuType(h100half, 40, 2)
 	half.MIGProfile = mig3g
-	h.GPUs[3].VGPU = &gpu.VGPU{Functions: functions, HeterogeneousSupported: true, Types: []gpu.VGPUType{vgpuType(h100x40C, 40, 2), inMIG, half}}
+	h.GPUs[3].VGPU = &gpu.VGPU{
+		Functions: functions, HeterogeneousSupported: true, Types: []gpu.VGPUType{vgpuType(h100x40C, 40, 2), inMIG, half},
+	}
 	return h
 }
 

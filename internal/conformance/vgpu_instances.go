@@ -48,7 +48,8 @@ func vgpuCreateScenarios() []vgpuScenario {
 		{
 			name:  "a GPU is filled",
 			first: on,
-			do:    each(makeVGPU(l40sV, onVF(l40s12Q, 0)), makeVGPU(l40sV, onVF(l40s12Q, 1)), makeVGPU(l40sV, onVF(l40s12Q, 2)), makeVGPU(l40sV, onVF(l40s12Q, 3))),
+			do: each(makeVGPU(l40sV, onVF(l40s12Q, 0)), makeVGPU(l40sV, onVF(l40s12Q, 1)), makeVGPU(l40sV, onVF(l40s12Q, 2)),
+				makeVGPU(l40sV, onVF(l40s12Q, 3))),
 			again: true,
 			then:  []vgpuCheck{hasVGPUs(l40sV, true, false, onVF(l40s12Q, 0), onVF(l40s12Q, 1), onVF(l40s12Q, 2), onVF(l40s12Q, 3))},
 		},
@@ -206,7 +207,8 @@ func vgpuConcurrencyScenarios() []vgpuScenario {
 		{
 			name:  "vGPUs that are made at the same time are all there",
 			first: []vgpuAction{setFunctions(l40sV, true)},
-			do:    together(makeVGPU(l40sV, onVF(l40s12Q, 0)), makeVGPU(l40sV, onVF(l40s12Q, 1)), makeVGPU(l40sV, onVF(l40s12Q, 2)), setFunctions(a40, true)),
+			do: together(makeVGPU(l40sV, onVF(l40s12Q, 0)), makeVGPU(l40sV, onVF(l40s12Q, 1)), makeVGPU(l40sV, onVF(l40s12Q, 2)),
+				setFunctions(a40, true)),
 			again: true,
 			then:  []vgpuCheck{hasVGPUs(l40sV, true, false, onVF(l40s12Q, 0), onVF(l40s12Q, 1), onVF(l40s12Q, 2)), hasVGPUs(a40, true, false)},
 		},

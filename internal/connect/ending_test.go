@@ -22,23 +22,41 @@ func TestEndings(t *testing.T) {
 		{"a path that is not there", "bash: line 1: /opt/gpu-agent: No such file or directory\n", 127, connect.NoAgent},
 		{"nothing said", "", 127, connect.NoAgent},
 		{"sudo, not there", "sudo: gpu-agent: command not found\n", 1, connect.NoAgent},
-		{"cmd.exe, not there", "'gpu-agent' is not recognized as an internal or external command,\r\noperable program or batch file.\r\n", 1, connect.NoAgent},
-		{"PowerShell, not there", "gpu-agent : The term 'gpu-agent' is not recognized as the name of a cmdlet, function, script file, or operable program.", 1, connect.NoAgent},
+		{
+			"cmd.exe, not there", "'gpu-agent' is not recognized as an internal or external command,\r\noperable program or batch file.\r\n",
+			1, connect.NoAgent,
+		},
+		{
+			"PowerShell, not there",
+			"gpu-agent : The term 'gpu-agent' is not recognized as the name of a cmdlet, function, script file, or operable program.",
+			1, connect.NoAgent,
+		},
 
 		{"no execute permission", "bash: line 1: /opt/gpu-agent: Permission denied\n", 126, connect.Blocked},
 		{"nothing said, not executable", "", 126, connect.Blocked},
 		{"sudo, noexec", "sudo: unable to execute /tmp/gpu-agent: Permission denied\n", 1, connect.Blocked},
 		{"fapolicyd", "bash: line 1: /opt/gpu-agent: Operation not permitted\n", 126, connect.Blocked},
-		{"AppLocker", "This program is blocked by group policy. For more information, contact your system administrator.\r\n", 1, connect.Blocked},
+		{
+			"AppLocker", "This program is blocked by group policy. For more information, contact your system administrator.\r\n", 1, connect.Blocked,
+		},
 		{"App Control", "An Application Control policy has blocked this file.\r\n", 1, connect.Blocked},
-		{"Defender", "Operation did not complete successfully because the file contains a virus or potentially unwanted software.\r\n", 1, connect.Blocked},
+		{
+			"Defender", "Operation did not complete successfully because the file contains a virus or potentially unwanted software.\r\n",
+			1, connect.Blocked,
+		},
 
 		{"another architecture", "bash: line 1: /opt/gpu-agent: cannot execute binary file: Exec format error\n", 126, connect.WrongPlatform},
 		{"sudo, another architecture", "sudo: unable to execute /opt/gpu-agent: Exec format error\n", 1, connect.WrongPlatform},
 		{"macOS", "zsh: bad CPU type in executable: ./gpu-agent\n", 126, connect.WrongPlatform},
-		{"Windows", "This version of C:\\gpu-agent.exe is not compatible with the version of Windows you're running.\r\n", 1, connect.WrongPlatform},
+		{
+			"Windows", "This version of C:\\gpu-agent.exe is not compatible with the version of Windows you're running.\r\n",
+			1, connect.WrongPlatform,
+		},
 		{"glibc is too old", "gpu-agent: /lib64/libc.so.6: version `GLIBC_2.34' not found (required by gpu-agent)\n", 1, connect.WrongPlatform},
-		{"a library is missing", "gpu-agent: error while loading shared libraries: libnvidia-ml.so.1: cannot open shared object file\n", 127, connect.WrongPlatform},
+		{
+			"a library is missing", "gpu-agent: error while loading shared libraries: libnvidia-ml.so.1: cannot open shared object file\n",
+			127, connect.WrongPlatform,
+		},
 
 		{"sudo wants a password", "sudo: a password is required\n", 1, connect.Authentication},
 		{"sudo wants a terminal", "sudo: a terminal is required to read the password\n", 1, connect.Authentication},

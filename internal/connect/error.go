@@ -52,5 +52,8 @@ func (e *Error) Error() string {
 func (e *Error) Unwrap() error { return e.Err }
 
 func unreachable(host, address string, err error) *Error {
-	return &Error{Host: host, Code: Unreachable, Found: "nothing answers at " + address, Err: err, Fix: "look at the address, the firewall, and whether the host is up"}
+	return &Error{
+		Host: host, Code: Unreachable, Found: "nothing answers at " + address, Err: err,
+		Fix: "look at the address, the firewall, and whether the host is up",
+	}
 }

@@ -219,7 +219,8 @@ func TestNothingStays(t *testing.T) {
 		round()
 	}
 	var after string
-	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) { // goroutines of gRPC and of the kernel's pipes end by themselves
+	// goroutines of gRPC and of the kernel's pipes end by themselves
+	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		if after = stacks(); strings.Count(after, "goroutine ") <= strings.Count(before, "goroutine ") {
 			return
 		}

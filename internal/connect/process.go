@@ -29,7 +29,8 @@ func childEnvironment(environment []string) []string {
 	var out []string
 	for _, variable := range environment {
 		name, _, _ := strings.Cut(variable, "=")
-		if strings.HasPrefix(name, agentVariables) || slices.ContainsFunc(programVariables, func(n string) bool { return strings.EqualFold(n, name) }) {
+		if strings.HasPrefix(name, agentVariables) ||
+			slices.ContainsFunc(programVariables, func(n string) bool { return strings.EqualFold(n, name) }) {
 			out = append(out, variable)
 		}
 	}
@@ -100,7 +101,8 @@ func notStarted(host, path string, err error) *Error {
 	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, exec.ErrNotFound):
 		code, found, fix = NoAgent, "there is no agent at "+path, "install gpu-agent, or say in agent_path where it is"
 	case code == Ended:
-		code, found, fix = Blocked, "the agent could not be started", "see that agent_path is a gpu-agent for this platform that this user may run"
+		code, found, fix = Blocked, "the agent could not be started",
+			"see that agent_path is a gpu-agent for this platform that this user may run"
 	}
 	return &Error{Host: host, Code: code, Found: found, Fix: fix, Err: err}
 }

@@ -145,17 +145,60 @@ func TestProcessThatIsNoAgent(t *testing.T) {
 	}{
 		{"not there", connect.Command{Path: empty + "-2"}, options, connect.NoAgent, []string{empty + "-2", "agent_path"}, ""},
 		{"not in the path", connect.Command{Path: "gpu-agent-that-nobody-has"}, options, connect.NoAgent, []string{"agent_path"}, ""},
-		{"a banner", job{Says: "Welcome to \x1b[1mHV01\x1b[0m\nAuthorized use only\n"}.command(t), options, connect.Garbage, []string{`\x1b[1mHV01\x1b[0m\nAuthorized use only\n" before`, "Subsystem gpu-agent"}, "\x1b"},
-		{"a long text", job{Says: strings.Repeat("ä", 500), Hangs: true}.command(t), options, connect.Garbage, []string{strings.Repeat("ä", 200) + `" (cut)`}, strings.Repeat("ä", 201)},
+		{
+			"a banner", job{Says: "Welcome to \x1b[1mHV01\x1b[0m\nAuthorized use only\n"}.command(t), options,
+			connect.Garbage,
+			[]string{`\x1b[1mHV01\x1b[0m\nAuthorized use only\n" before`, "Subsystem gpu-agent"},
+			"\x1b",
+		},
+		{
+			"a long text", job{Says: strings.Repeat("ä", 500), Hangs: true}.command(t), options, connect.Garbage,
+			[]string{strings.Repeat("ä", 200) + `" (cut)`},
+			strings.Repeat("ä", 201),
+		},
 		{"characters that nobody sees", job{Says: "\x00\u202e"}.command(t), options, connect.Garbage, []string{`\x00\u202e`}, "\u202e"},
-		{"a text and an end", job{Says: "This account is currently not available.\n", Exits: new(1)}.command(t), options, connect.Garbage, []string{"currently not available"}, ""},
-		{"a shell's complaint where the agent's answer should be", job{Says: "sh: gpu-agent: not found\n", Exits: new(127)}.command(t), options, connect.NoAgent, []string{"not found", "127"}, ""},
-		{"the same on a busy host", job{Says: "sh: gpu-agent: not found\n", Exits: new(127), Slow: 500 * time.Millisecond}.command(t), options, connect.NoAgent, []string{"not found", "127"}, ""},
-		{"a banner before the agent", job{Says: "hello\n", Protocol: agent.Protocol}.command(t), options, connect.Garbage, []string{`"hello\n" before`}, ""},
-		{"half a preamble", job{Says: connect.Preamble[:5], Complains: "no space left on device", Exits: new(3)}.command(t), options, connect.Ended, []string{"no space left on device", "status 3"}, ""},
-		{"the end after the preamble", job{Says: connect.Preamble, Complains: "the state directory is not ours", Exits: new(1)}.command(t), options, connect.Ended, []string{"the state directory is not ours", "status 1"}, ""},
+		{
+			"a text and an end", job{Says: "This account is currently not available.\n", Exits: new(1)}.command(t),
+			options, connect.Garbage,
+			[]string{"currently not available"},
+			"",
+		},
+		{
+			"a shell's complaint where the agent's answer should be", job{Says: "sh: gpu-agent: not found\n", Exits: new(127)}.command(t),
+			options, connect.NoAgent,
+			[]string{"not found", "127"},
+			"",
+		},
+		{
+			"the same on a busy host", job{Says: "sh: gpu-agent: not found\n", Exits: new(127), Slow: 500 * time.Millisecond}.command(t),
+			options, connect.NoAgent,
+			[]string{"not found", "127"},
+			"",
+		},
+		{
+			"a banner before the agent", job{Says: "hello\n", Protocol: agent.Protocol}.command(t), options,
+			connect.Garbage,
+			[]string{`"hello\n" before`},
+			"",
+		},
+		{
+			"half a preamble", job{Says: connect.Preamble[:5], Complains: "no space left on device", Exits: new(3)}.command(t),
+			options, connect.Ended,
+			[]string{"no space left on device", "status 3"},
+			"",
+		},
+		{
+			"the end after the preamble", job{Says: connect.Preamble, Complains: "the state directory is not ours", Exits: new(1)}.command(t),
+			options, connect.Ended,
+			[]string{"the state directory is not ours", "status 1"},
+			"",
+		},
 		{"silence", job{Complains: "Password:", Hangs: true}.command(t), quick, connect.Unreachable, []string{"1s", "Password:"}, ""},
-		{"silence after the preamble", job{Says: connect.Preamble, Hangs: true}.command(t), quick, connect.Unreachable, []string{"1s", "first call"}, ""},
+		{
+			"silence after the preamble", job{Says: connect.Preamble, Hangs: true}.command(t), quick, connect.Unreachable,
+			[]string{"1s", "first call"},
+			"",
+		},
 		{"a newer agent", job{Protocol: agent.Protocol + 1}.command(t), options, connect.Version, []string{"1.2.3", "9.9.9"}, ""},
 		{"an agent without Hello", job{}.command(t), options, connect.Version, []string{"too old"}, ""},
 	} {
@@ -309,8 +352,12 @@ func changeCount(ctx context.Context, conn grpc.ClientConnInterface, begun func(
 	if err != nil {
 		return err
 	}
-	config := &gpu.PartitionConfig{ID: "vdi", Kind: gpu.KindGPUP, Name: "vdi", Count: newCount, GPUs: map[string][]string{host: {theGPU}}, MaxDisruption: gpu.DisruptNone}
-	ch := agent.Change{ID: "change-1", Host: host, Change: change.Change{Subject: "test", Owner: "vdi-prod", Token: "token", Want: gpu.Want{Config: config}}}
+	config := &gpu.PartitionConfig{
+		ID: "vdi", Kind: gpu.KindGPUP, Name: "vdi", Count: newCount, GPUs: map[string][]string{host: {theGPU}}, MaxDisruption: gpu.DisruptNone,
+	}
+	ch := agent.Change{
+		ID: "change-1", Host: host, Change: change.Change{Subject: "test", Owner: "vdi-prod", Token: "token", Want: gpu.Want{Config: config}},
+	}
 	prepared, err := c.Prepare(ctx, ch)
 	if err != nil {
 		return err
@@ -383,7 +430,8 @@ func TestAgentThatEndsWithItsGreeting(t *testing.T) {
 	go func() { _, _ = io.WriteString(far, connect.Preamble) }() // it is read
 	err := connect.AwaitPreamble(t.Context(), host, lastWords{near, far.Close}, "out of memory", 2)
 	e, ok := errors.AsType[*connect.Error](err)
-	if !ok || e.Code != connect.Ended || e.Host != host || !strings.Contains(e.Found, "exit status 2") || !strings.Contains(e.Found, "out of memory") {
+	if !ok || e.Code != connect.Ended || e.Host != host || !strings.Contains(e.Found, "exit status 2") ||
+		!strings.Contains(e.Found, "out of memory") {
 		t.Errorf("%v, want a connect.Error with code %s for %s", err, connect.Ended, host)
 	}
 }

@@ -58,7 +58,10 @@ const (
 // that session's standard input and output.
 func DialSSH(ctx context.Context, host string, s SSH, o Options) (*Conn, error) {
 	if s.Sudo && s.Upload != nil {
-		return nil, &Error{Host: host, Code: Settings, Found: "sudo is set together with upload: " + WhyNoSudoUpload, Fix: "install the agent's package on the host, or log in as a user who needs no sudo"}
+		return nil, &Error{
+			Host: host, Code: Settings, Found: "sudo is set together with upload: " + WhyNoSudoUpload,
+			Fix: "install the agent's package on the host, or log in as a user who needs no sudo",
+		}
 	}
 	command, err := s.command(host)
 	if err != nil {
@@ -111,7 +114,10 @@ func (s SSH) invoke(host, arguments string) (string, error) {
 // quotedAgentPath is a path as a shell takes it.
 func quotedAgentPath(host, path string) (string, error) {
 	if !ValidAgentPath(path) {
-		return "", &Error{Host: host, Code: Settings, Found: fmt.Sprintf("agent_path is %q", path), Fix: "use a path of letters, digits and _ . / \\ : + ~ @ ( ) - and spaces"}
+		return "", &Error{
+			Host: host, Code: Settings, Found: fmt.Sprintf("agent_path is %q", path),
+			Fix: "use a path of letters, digits and _ . / \\ : + ~ @ ( ) - and spaces",
+		}
 	}
 	if !plainPath.MatchString(path) {
 		path = `"` + path + `"`
@@ -126,7 +132,10 @@ func (s SSH) start(ctx context.Context, host string, client *sshClient, command 
 	inTime := client.within(ctx, o.wait())
 	sess, err := client.launch(host, command, only)
 	if late := inTime(); late != nil {
-		return nil, &Error{Host: host, Code: Unreachable, Found: fmt.Sprintf("the host did not start the agent within %s", o.wait()), Err: late, Fix: "look at the load of the host and at its log"}
+		return nil, &Error{
+			Host: host, Code: Unreachable, Found: fmt.Sprintf("the host did not start the agent within %s", o.wait()),
+			Err: late, Fix: "look at the load of the host and at its log",
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -138,7 +147,9 @@ func (s SSH) start(ctx context.Context, host string, client *sshClient, command 
 func (c *sshClient) launch(host, command string, only bool) (*session, error) {
 	channel, requests, err := c.OpenChannel("session", nil)
 	if err != nil {
-		return nil, &Error{Host: host, Code: Unreachable, Found: "the host opened no session", Err: foreign{err}, Fix: "look at MaxSessions and at the host's log"}
+		return nil, &Error{
+			Host: host, Code: Unreachable, Found: "the host opened no session", Err: foreign{err}, Fix: "look at MaxSessions and at the host's log",
+		}
 	}
 	sess := newSession(channel, requests)
 	ok := false
@@ -154,7 +165,10 @@ func (c *sshClient) launch(host, command string, only bool) (*session, error) {
 		if err == nil {
 			err = errors.New("the host refused to run a command")
 		}
-		return nil, &Error{Host: host, Code: Blocked, Found: "the agent could not be started", Err: foreign{err}, Fix: "see what the host allows this user (ForceCommand, the key's restrictions)"}
+		return nil, &Error{
+			Host: host, Code: Blocked, Found: "the agent could not be started", Err: foreign{err},
+			Fix: "see what the host allows this user (ForceCommand, the key's restrictions)",
+		}
 	}
 	return sess, nil
 }

@@ -59,7 +59,10 @@ func (e endpoint) login(ctx context.Context, host string) (*login, error) {
 	for _, file := range e.keyFiles {
 		if strings.ContainsAny(file, "\r\n") {
 			// It is a key, and must not be in a message.
-			return nil, &Error{Host: host, Code: Settings, Found: "private_key_file is not the name of a file", Fix: "name a file, or give the key itself as private_key"}
+			return nil, &Error{
+				Host: host, Code: Settings, Found: "private_key_file is not the name of a file",
+				Fix: "name a file, or give the key itself as private_key",
+			}
 		}
 		signer, err := readKey(file)
 		switch {
@@ -93,7 +96,9 @@ func (e endpoint) login(ctx context.Context, host string) (*login, error) {
 			signers = append(signers, held...)
 			l.note(fmt.Sprintf("the SSH agent with %d keys", len(held)))
 		case e.agentAsked:
-			return nil, &Error{Host: host, Code: Settings, Found: "the SSH agent does not answer", Err: err, Fix: "start it, or set use_agent = false"}
+			return nil, &Error{
+				Host: host, Code: Settings, Found: "the SSH agent does not answer", Err: err, Fix: "start it, or set use_agent = false",
+			}
 		default: // it is asked because SSH_AUTH_SOCK is set, perhaps by a login of yesterday
 			l.note("not the SSH agent, which does not answer")
 		}
@@ -128,8 +133,9 @@ func (e endpoint) answer(host string) ssh.KeyboardInteractiveChallenge {
 			return []string{e.password}, nil
 		}
 		return nil, &Error{
-			Host: host, Code: Authentication, Found: fmt.Sprintf("%s asks %s (%s), which the password does not answer", e.address(), why, quote(questions[0], maxQuote)),
-			Fix: "use a key, or let sshd ask for the password alone",
+			Host: host, Code: Authentication,
+			Found: fmt.Sprintf("%s asks %s (%s), which the password does not answer", e.address(), why, quote(questions[0], maxQuote)),
+			Fix:   "use a key, or let sshd ask for the password alone",
 		}
 	}
 }
@@ -186,7 +192,8 @@ func badKey(host, what string, err error) *Error {
 	e := &Error{Host: host, Code: Settings, Found: what + " cannot be used", Err: err, Fix: "give a private key in PEM or OpenSSH's format"}
 	switch {
 	case isLocked(err):
-		e.Found, e.Err, e.Fix = what+" is encrypted with a passphrase", nil, "load it into an SSH agent and set use_agent = true, or give a key without a passphrase"
+		e.Found, e.Err, e.Fix = what+" is encrypted with a passphrase", nil,
+			"load it into an SSH agent and set use_agent = true, or give a key without a passphrase"
 	case errors.Is(err, fs.ErrNotExist):
 		e.Fix = "say where the key is"
 	}

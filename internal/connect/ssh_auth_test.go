@@ -104,8 +104,14 @@ func TestLogin(t *testing.T) {
 			w.PrivateKey, w.PrivateKeyFile = "", "~/"+filepath.Base(write(t, s.clientPEM, home, "key"))
 		}},
 		{"password", onlyPassword, func(_ *testing.T, _ string, w *connect.SSH, _ *sshServer) { w.PrivateKey, w.Password = "", password }},
-		{"password, asked for", onlyQuestions, func(_ *testing.T, _ string, w *connect.SSH, _ *sshServer) { w.PrivateKey, w.Password = "", password }},
-		{"a key is tried before the password", onlyPassword, func(_ *testing.T, _ string, w *connect.SSH, _ *sshServer) { w.Password = password }},
+		{
+			"password, asked for", onlyQuestions, func(_ *testing.T, _ string, w *connect.SSH, _ *sshServer) {
+				w.PrivateKey, w.Password = "", password
+			},
+		},
+		{
+			"a key is tried before the password", onlyPassword, func(_ *testing.T, _ string, w *connect.SSH, _ *sshServer) { w.Password = password },
+		},
 		{"SSH agent", nil, func(t *testing.T, _ string, w *connect.SSH, s *sshServer) {
 			w.PrivateKey = ""
 			t.Setenv("SSH_AUTH_SOCK", newAgent(t, newSecret(t), s.client))
@@ -144,10 +150,21 @@ func TestNoLogin(t *testing.T) {
 		way    func(t *testing.T, home string, w *connect.SSH)
 		says   []string
 	}{
-		{"another key", nil, func(t *testing.T, _ string, w *connect.SSH) { w.PrivateKey = keyPEM(t, newSecret(t), "") }, []string{"tried: the private key"}},
-		{"another file", nil, func(_ *testing.T, _ string, w *connect.SSH) { w.PrivateKey, w.PrivateKeyFile = "", file }, []string{"key " + file}},
-		{"another password", onlyPassword, func(_ *testing.T, _ string, w *connect.SSH) { w.PrivateKey, w.Password = "", "hunter2" }, []string{"tried: the password"}},
-		{"another answer", onlyQuestions, func(_ *testing.T, _ string, w *connect.SSH) { w.PrivateKey, w.Password = "", "hunter2" }, []string{"tried: the password"}},
+		{
+			"another key", nil, func(t *testing.T, _ string, w *connect.SSH) { w.PrivateKey = keyPEM(t, newSecret(t), "") },
+			[]string{"tried: the private key"},
+		},
+		{
+			"another file", nil, func(_ *testing.T, _ string, w *connect.SSH) { w.PrivateKey, w.PrivateKeyFile = "", file }, []string{"key " + file},
+		},
+		{
+			"another password", onlyPassword, func(_ *testing.T, _ string, w *connect.SSH) { w.PrivateKey, w.Password = "", "hunter2" },
+			[]string{"tried: the password"},
+		},
+		{
+			"another answer", onlyQuestions, func(_ *testing.T, _ string, w *connect.SSH) { w.PrivateKey, w.Password = "", "hunter2" },
+			[]string{"tried: the password"},
+		},
 		{"an agent with other keys", nil, func(t *testing.T, _ string, w *connect.SSH) {
 			w.PrivateKey = ""
 			t.Setenv("SSH_AUTH_SOCK", newAgent(t, newSecret(t), newSecret(t)))
@@ -190,13 +207,22 @@ func TestKeysThatCannotBeUsed(t *testing.T) {
 		way  func(t *testing.T, w *connect.SSH)
 		says []string
 	}{
-		{"an encrypted key", func(_ *testing.T, w *connect.SSH) { w.PrivateKey = locked }, []string{"private_key is encrypted", "SSH agent", "use_agent = true"}},
+		{
+			"an encrypted key", func(_ *testing.T, w *connect.SSH) { w.PrivateKey = locked },
+			[]string{"private_key is encrypted", "SSH agent", "use_agent = true"},
+		},
 		{"a file with an encrypted key", func(t *testing.T, w *connect.SSH) {
 			w.PrivateKey, w.PrivateKeyFile = "", write(t, locked, home, "locked")
 		}, []string{"locked is encrypted", "use_agent = true"}},
 		{"no key", func(_ *testing.T, w *connect.SSH) { w.PrivateKey = "hunter2" }, []string{"private_key cannot be used"}},
-		{"no file", func(_ *testing.T, w *connect.SSH) { w.PrivateKey, w.PrivateKeyFile = "", "~/absent" }, []string{filepath.Join(home, "absent")}},
-		{"a key for the name of a file", func(_ *testing.T, w *connect.SSH) { w.PrivateKey, w.PrivateKeyFile = "", s.clientPEM }, []string{"private_key_file"}},
+		{
+			"no file", func(_ *testing.T, w *connect.SSH) { w.PrivateKey, w.PrivateKeyFile = "", "~/absent" },
+			[]string{filepath.Join(home, "absent")},
+		},
+		{
+			"a key for the name of a file", func(_ *testing.T, w *connect.SSH) { w.PrivateKey, w.PrivateKeyFile = "", s.clientPEM },
+			[]string{"private_key_file"},
+		},
 		{"no SSH agent", func(t *testing.T, w *connect.SSH) {
 			w.UseAgent = new(true)
 			t.Setenv("SSH_AUTH_SOCK", filepath.Join(home, "gone"))

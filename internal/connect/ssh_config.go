@@ -96,7 +96,10 @@ func (s SSH) resolve(host string, config sshConfig) (endpoint, error) {
 	for _, text := range strings.Split(jumps, ",") {
 		name, alias, port, err := splitJump(text)
 		if err != nil {
-			return e, &Error{Host: host, Code: Settings, Found: fmt.Sprintf("proxy_jump is %q", jumps), Err: err, Fix: "write it as [user@]host[:port], several separated by commas"}
+			return e, &Error{
+				Host: host, Code: Settings, Found: fmt.Sprintf("proxy_jump is %q", jumps), Err: err,
+				Fix: "write it as [user@]host[:port], several separated by commas",
+			}
 		}
 		hop, err := s.forJump().endpoint(host, config, alias, name, port)
 		if err != nil {
@@ -125,7 +128,10 @@ func (s SSH) endpoint(host string, config sshConfig, alias, name string, port in
 		if text := config.get(alias, "Port"); text != "" {
 			var err error
 			if e.port, err = strconv.Atoi(text); err != nil || e.port < 1 || e.port > 65535 {
-				return e, &Error{Host: host, Code: Settings, Found: fmt.Sprintf("ssh_config has the port %q for %s", text, alias), Fix: "write a number from 1 to 65535"}
+				return e, &Error{
+					Host: host, Code: Settings, Found: fmt.Sprintf("ssh_config has the port %q for %s", text, alias),
+					Fix: "write a number from 1 to 65535",
+				}
 			}
 		}
 	}

@@ -25,7 +25,8 @@ func TestSSHConfig(t *testing.T) {
 	}{
 		{
 			"all settings",
-			"Host hv01\n  HostName 127.0.0.1\n  Port {port}\n  User bob\n  IdentityFile ~/keys/fleet\n  UserKnownHostsFile ~/known/fleet ~/known/absent\n",
+			"Host hv01\n  HostName 127.0.0.1\n  Port {port}\n  User bob\n  IdentityFile ~/keys/fleet\n  UserKnownHostsFile ~/known/fleet " +
+				"~/known/absent\n",
 			map[string]string{"keys/fleet": s.clientPEM, "known/fleet": s.knownLine(s.hostKeys[0])},
 			"hv01",
 		},
@@ -43,13 +44,15 @@ func TestSSHConfig(t *testing.T) {
 		},
 		{
 			"Match is left out, keys that are of no use are passed over",
-			"Match exec \"touch {home}/ran\"\n  User mallory\n  HostName 192.0.2.1\nHost hv01\n  User bob\n  HostName 127.0.0.1\n  Port {port}\n  IdentityFile ~/absent\n  IdentityFile ~/key.pub\n  IdentityFile ~/key\n",
+			"Match exec \"touch {home}/ran\"\n  User mallory\n  HostName 192.0.2.1\nHost hv01\n  User bob\n  HostName 127.0.0.1\n  Port {port}\n  " +
+				"IdentityFile ~/absent\n  IdentityFile ~/key.pub\n  IdentityFile ~/key\n",
 			map[string]string{"key": s.clientPEM, "key.pub": line(signer(t, s.client)), ".ssh/known_hosts": s.knownLine(s.hostKeys[0])},
 			"hv01",
 		},
 		{
 			"keywords between quotes are keywords",
-			"\"Host\" other\n  User mallory\n\"Match\" exec \"touch {home}/ran\"\n  User mallory\n  HostName 192.0.2.1\n \"Host\" hv01\n  \"user\" bob\n  \"HostName\"=127.0.0.1\n  Port \"{port}\"\n" +
+			"\"Host\" other\n  User mallory\n\"Match\" exec \"touch {home}/ran\"\n  User mallory\n  HostName 192.0.2.1\n \"Host\" hv01\n  " +
+				"\"user\" bob\n  \"HostName\"=127.0.0.1\n  Port \"{port}\"\n" +
 				"  \"mAtCh\" all\n  Port 1\n",
 			map[string]string{".ssh/id_ed25519": s.clientPEM, ".ssh/known_hosts": s.knownLine(s.hostKeys[0])},
 			"hv01",
@@ -107,7 +110,8 @@ func TestJumpHostInSSHConfig(t *testing.T) {
 	home := newHome(t)
 	target := newSSHServer(t, nil)
 	jump := newSSHServer(t, func(s *sshServer) { s.config.PublicKeyCallback = target.config.PublicKeyCallback })
-	write(t, fmt.Sprintf("Host hv01\n  ProxyJump bastion\nHost bastion\n  User alice\n  Port %d\nHost *\n  HostName 127.0.0.1\n  Port %d\n  User bob\n  IdentityFile ~/key\n", jump.port, target.port), home, ".ssh", "config")
+	write(t, fmt.Sprintf("Host hv01\n  ProxyJump bastion\nHost bastion\n  User alice\n  Port %d\nHost *\n  HostName 127.0.0.1\n  Port %d\n  "+
+		"User bob\n  IdentityFile ~/key\n", jump.port, target.port), home, ".ssh", "config")
 	write(t, target.clientPEM, home, "key")
 	write(t, jump.knownLine(jump.hostKeys[0])+"\n"+target.knownLine(target.hostKeys[0])+"\n", home, ".ssh", "known_hosts")
 	reaches(t, connect.SSH{Address: "hv01"})
@@ -151,7 +155,8 @@ func TestBadSSHConfig(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			home := newHome(t)
-			write(t, strings.ReplaceAll(test.config, "Include config", "Include "+filepath.ToSlash(filepath.Join(home, ".ssh", "config"))), home, ".ssh", "config")
+			write(t, strings.ReplaceAll(test.config, "Include config", "Include "+filepath.ToSlash(filepath.Join(home, ".ssh", "config"))),
+				home, ".ssh", "config")
 			way := s.way()
 			way.Port = 0
 			refuses(t, way, options, connect.Settings, test.says...)

@@ -72,7 +72,9 @@ func (s SSH) dial(ctx context.Context, host string, o Options) (*sshClient, erro
 func (e endpoint) connect(ctx context.Context, host string, dial dialer) (*ssh.Client, error) {
 	keys, err := e.hostKeys()
 	if err != nil {
-		return nil, &Error{Host: host, Code: Settings, Found: "the known hosts cannot be read", Err: err, Fix: "mend the file, or set known_hosts_file or host_key"}
+		return nil, &Error{
+			Host: host, Code: Settings, Found: "the known hosts cannot be read", Err: err, Fix: "mend the file, or set known_hosts_file or host_key",
+		}
 	}
 	login, err := e.login(ctx, host)
 	if err != nil {
@@ -142,7 +144,9 @@ const handshakeTries = 5
 var errHungUp = errors.New("the server hung up")
 
 // handshake opens one connection.
-func (e endpoint) handshake(ctx context.Context, host string, dial dialer, keys hostKeys, algorithms []string, login *login) (*ssh.Client, error) {
+func (e endpoint) handshake(ctx context.Context, host string, dial dialer, keys hostKeys, algorithms []string,
+	login *login,
+) (*ssh.Client, error) {
 	raw, err := dial(ctx, e.address())
 	if err != nil {
 		return nil, unreachable(host, e.address(), err)
@@ -167,7 +171,10 @@ func (e endpoint) handshake(ctx context.Context, host string, dial dialer, keys 
 	case errors.As(err, &ours):
 		return nil, ours
 	case ctx.Err() != nil:
-		return nil, &Error{Host: host, Code: Unreachable, Found: e.address() + " accepts connections, but no SSH server there answered in time", Err: ctx.Err(), Fix: "look at the address and at the load of the host"}
+		return nil, &Error{
+			Host: host, Code: Unreachable, Found: e.address() + " accepts connections, but no SSH server there answered in time",
+			Err: ctx.Err(), Fix: "look at the address and at the load of the host",
+		}
 	case verified && !errors.As(err, &network) && !errors.Is(err, io.EOF):
 		refused := &Error{
 			Host: host, Code: Authentication,
@@ -176,7 +183,8 @@ func (e endpoint) handshake(ctx context.Context, host string, dial dialer, keys 
 		}
 		if e.isJump {
 			refused.Found = "jump host " + refused.Found
-			refused.Fix = "give the jump host a key of its own: IdentityFile for it in ~/.ssh/config, the SSH agent, or proxy_jump_private_key. What private_key, private_key_file and password say is for the host behind it alone"
+			refused.Fix = "give the jump host a key of its own: IdentityFile for it in ~/.ssh/config, the SSH agent, or proxy_jump_private_key. " +
+				"What private_key, private_key_file and password say is for the host behind it alone"
 		}
 		if !strings.Contains(err.Error(), "unable to authenticate") {
 			refused.Err = foreign{err} // it was hung up on, such as for too many keys
@@ -186,7 +194,10 @@ func (e endpoint) handshake(ctx context.Context, host string, dial dialer, keys 
 	if !shown && (errors.Is(err, io.EOF) || errors.Is(err, errReset)) {
 		err = fmt.Errorf("%w: %w", errHungUp, err)
 	}
-	return nil, &Error{Host: host, Code: Unreachable, Found: "no SSH connection could be made to " + e.address(), Err: foreign{err}, Fix: "see that sshd answers at this address, and look at its log"}
+	return nil, &Error{
+		Host: host, Code: Unreachable, Found: "no SSH connection could be made to " + e.address(), Err: foreign{err},
+		Fix: "see that sshd answers at this address, and look at its log",
+	}
 }
 
 // foreign is an error with words of the other end, which need not be the host that is

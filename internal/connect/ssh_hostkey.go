@@ -121,14 +121,16 @@ func (e endpoint) judge(host, name string, key ssh.PublicKey, err error) error {
 		}
 		return &Error{
 			Host: host, Code: HostKey,
-			Found: fmt.Sprintf("the host key of %s has changed: it shows %s, but %s line %d has another one", name, shown(key), want.Filename, want.Line),
-			Fix:   "find out why before you go on. If the host was installed anew, replace that line; otherwise somebody may be in between",
+			Found: fmt.Sprintf("the host key of %s has changed: it shows %s, but %s line %d has another one",
+				name, shown(key), want.Filename, want.Line),
+			Fix: "find out why before you go on. If the host was installed anew, replace that line; otherwise somebody may be in between",
 		}
 	case knownhosts.IsHostUnknown(err):
 		return &Error{
 			Host: host, Code: HostKey,
 			Found: fmt.Sprintf("the host key of %s is not known: %s; looked in %s", name, shown(key), strings.Join(e.knownHosts, ", ")),
-			Fix:   "compare the fingerprint with the host's, then " + add + ":\n  " + knownhosts.Line([]string{e.address()}, key), // Terraform does not wrap what is indented
+			// Terraform does not wrap what is indented
+			Fix: "compare the fingerprint with the host's, then " + add + ":\n  " + knownhosts.Line([]string{e.address()}, key),
 		}
 	}
 	return &Error{Host: host, Code: HostKey, Found: "the host key of " + name + " was refused", Err: foreign{err}, Fix: "look at known_hosts"}

@@ -71,9 +71,19 @@ func TestKnownHosts(t *testing.T) {
 		{"a pattern", []string{anyPort(ed)}, "", nil},
 		{"revoked elsewhere", []string{s.knownLine(ed), "@revoked * " + line(other)}, "", nil},
 
-		{"unknown", []string{"another.example " + line(ed)}, connect.HostKey, []string{"\n  " + s.knownLine(ed), ssh.FingerprintSHA256(ed.PublicKey()), "looked in"}},
+		{
+			"unknown",
+			[]string{"another.example " + line(ed)},
+			connect.HostKey,
+			[]string{"\n  " + s.knownLine(ed), ssh.FingerprintSHA256(ed.PublicKey()), "looked in"},
+		},
 		{"another port", []string{"127.0.0.1 " + line(ed)}, connect.HostKey, []string{"not known", s.knownLine(ed)}},
-		{"changed", []string{"# a comment", s.knownLine(other)}, connect.HostKey, []string{"has changed", "known_hosts line 2", ssh.FingerprintSHA256(ed.PublicKey())}},
+		{
+			"changed",
+			[]string{"# a comment", s.knownLine(other)},
+			connect.HostKey,
+			[]string{"has changed", "known_hosts line 2", ssh.FingerprintSHA256(ed.PublicKey())},
+		},
 		{"changed, hashed", []string{hashed(other)}, connect.HostKey, []string{"has changed", "known_hosts line 1"}},
 		{"changed, one of two kinds", []string{s.knownLine(rs), hashed(other)}, "", nil},
 		{"revoked", []string{s.knownLine(ed), "@revoked * " + line(ed)}, connect.HostKey, []string{"revoked"}},
@@ -185,7 +195,8 @@ func TestCertificateAuthority(t *testing.T) {
 			})
 			way := s.way()
 			way.HostKey = ""
-			way.KnownHostsFile = write(t, fmt.Sprintf("@cert-authority [127.0.0.1]:%d %s\n%s", s.port, line(authority), test.more), t.TempDir(), "known_hosts")
+			way.KnownHostsFile = write(t, fmt.Sprintf("@cert-authority [127.0.0.1]:%d %s\n%s", s.port, line(authority), test.more),
+				t.TempDir(), "known_hosts")
 			if test.says == "" {
 				reaches(t, way)
 				return

@@ -135,9 +135,19 @@ func TestSessionThatIsNoAgent(t *testing.T) {
 		code connect.Code
 		says []string
 	}{
-		{"not there", says("", "bash: line 1: gpu-agent: command not found\n", 127), connect.NoAgent, []string{"command not found", "127", "upload"}},
-		{"not allowed", says("", "bash: line 1: /opt/gpu-agent: Permission denied\n", 126), connect.Blocked, []string{"Permission denied", "126", "noexec"}},
-		{"another architecture", says("", "bash: line 1: gpu-agent: cannot execute binary file: Exec format error\n", 126), connect.WrongPlatform, []string{"Exec format error"}},
+		{
+			"not there", says("", "bash: line 1: gpu-agent: command not found\n", 127), connect.NoAgent,
+			[]string{"command not found", "127", "upload"},
+		},
+		{
+			"not allowed", says("", "bash: line 1: /opt/gpu-agent: Permission denied\n", 126), connect.Blocked,
+			[]string{"Permission denied", "126", "noexec"},
+		},
+		{
+			"another architecture", says("", "bash: line 1: gpu-agent: cannot execute binary file: Exec format error\n", 126),
+			connect.WrongPlatform,
+			[]string{"Exec format error"},
+		},
 		{"sudo", says("", "sudo: a password is required\n", 1), connect.Authentication, []string{"NOPASSWD"}},
 		{"a locked account", says("This account is currently not available.\n", "", 1), connect.Garbage, []string{"currently not available"}},
 		{"an agent that fails", says("", "Error: the state directory is not ours\n", 1), connect.Ended, []string{"not ours", "status 1"}},
@@ -269,7 +279,8 @@ func TestSSHLeavesNothing(t *testing.T) {
 		round()
 	}
 	var after string
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) { // goroutines of real connections end by themselves
+	// goroutines of real connections end by themselves
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		if after = stacks(); strings.Count(after, "goroutine ") <= strings.Count(before, "goroutine ") {
 			return
 		}

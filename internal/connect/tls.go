@@ -105,10 +105,16 @@ var errNotHTTP2 = errors.New("the other end speaks TLS, but not HTTP/2")
 func (t TLS) config(host string) (*tls.Config, error) {
 	name, _, err := net.SplitHostPort(t.Address)
 	if err != nil {
-		return nil, &Error{Host: host, Code: Settings, Found: fmt.Sprintf("the address %q is not host:port", t.Address), Err: err, Fix: "write it as hv01.corp.example:8443"}
+		return nil, &Error{
+			Host: host, Code: Settings, Found: fmt.Sprintf("the address %q is not host:port", t.Address),
+			Err: err, Fix: "write it as hv01.corp.example:8443",
+		}
 	}
 	bad := func(err error) error {
-		e := &Error{Host: host, Code: Settings, Found: "the files for TLS cannot be used", Err: err, Fix: "give the authority that signed the host's certificate, and the client's certificate with its own private key, all in PEM"}
+		e := &Error{
+			Host: host, Code: Settings, Found: "the files for TLS cannot be used", Err: err,
+			Fix: "give the authority that signed the host's certificate, and the client's certificate with its own private key, all in PEM",
+		}
 		if errors.Is(err, errOutOfTime) {
 			e.Code, e.Found, e.Fix = Certificate, "a certificate on this machine is not of use now", "replace the file"
 		}
@@ -129,7 +135,8 @@ func (t TLS) config(host string) (*tls.Config, error) {
 		return nil, bad(err)
 	}
 	return &tls.Config{
-		MinVersion: tls.VersionTLS13, NextProtos: []string{protocolHTTP2}, ServerName: cmp.Or(t.ServerName, name), RootCAs: roots, Certificates: []tls.Certificate{cert},
+		MinVersion: tls.VersionTLS13, NextProtos: []string{protocolHTTP2}, ServerName: cmp.Or(t.ServerName, name),
+		RootCAs: roots, Certificates: []tls.Certificate{cert},
 		// Sent even when the host asks for another authority's: its refusal says more
 		// than that no certificate came.
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &cert, nil },

@@ -93,9 +93,11 @@ var errOutOfTime = errors.New("it must be replaced, or the clock of this machine
 func inTime(file string, c *x509.Certificate, now time.Time) error {
 	switch {
 	case now.After(c.NotAfter):
-		return fmt.Errorf("the certificate of %q in %s has expired on %s; %w", c.Subject.CommonName, file, c.NotAfter.UTC().Format(time.RFC3339), errOutOfTime)
+		return fmt.Errorf("the certificate of %q in %s has expired on %s; %w", c.Subject.CommonName, file,
+			c.NotAfter.UTC().Format(time.RFC3339), errOutOfTime)
 	case now.Before(c.NotBefore):
-		return fmt.Errorf("the certificate of %q in %s is not valid before %s; %w", c.Subject.CommonName, file, c.NotBefore.UTC().Format(time.RFC3339), errOutOfTime)
+		return fmt.Errorf("the certificate of %q in %s is not valid before %s; %w", c.Subject.CommonName,
+			file, c.NotBefore.UTC().Format(time.RFC3339), errOutOfTime)
 	}
 	return nil
 }

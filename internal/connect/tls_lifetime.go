@@ -198,7 +198,8 @@ func (c guest) listed() error {
 			return nil
 		}
 	}
-	return fmt.Errorf("this host does not list the caller: the names in the certificate are %q, and none of them was given to gpu-agent with --allow-name", names)
+	return fmt.Errorf("this host does not list the caller: the names in the certificate are %q, and none of them was given to gpu-agent "+
+		"with --allow-name", names)
 }
 
 // verify tells whether a chain is to be trusted now.

@@ -183,7 +183,10 @@ func TestAllowedNames(t *testing.T) {
 		says   string
 	}{
 		{"a common name", named("apply-job", "gpu-operator", nil), agent.Operator, ""},
-		{"a DNS name", named("", "gpu-reader", func(c *x509.Certificate) { c.DNSNames = []string{"other.example", "Plan.corp.example"} }), agent.Reader, ""},
+		{
+			"a DNS name", named("", "gpu-reader", func(c *x509.Certificate) { c.DNSNames = []string{"other.example", "Plan.corp.example"} }),
+			agent.Reader, "",
+		},
 		{"a URI", named("x", "gpu-operator", func(c *x509.Certificate) { c.URIs = []*url.URL{spiffe} }), agent.Operator, ""},
 		{"another name", named("laptop-of-bob", "gpu-operator", nil), "", "laptop-of-bob"},
 		{"the beginning of a name", named("apply-jobs", "gpu-operator", nil), "", "apply-jobs"},
@@ -284,7 +287,9 @@ func TestServerFiles(t *testing.T) {
 func TestClientFiles(t *testing.T) {
 	ca := newAuthority(t, "the fleet's authority")
 	good := ca.issue(nil)
-	usual := connect.TLS{Address: "192.0.2.1:1", CA: ca.PEM, Cert: good.cert, Key: good.key, CAFile: "ca.pem", CertFile: "apply.pem", KeyFile: "apply.key"}
+	usual := connect.TLS{
+		Address: "192.0.2.1:1", CA: ca.PEM, Cert: good.cert, Key: good.key, CAFile: "ca.pem", CertFile: "apply.pem", KeyFile: "apply.key",
+	}
 	refused := func(what string, way connect.TLS, code connect.Code, says ...string) {
 		t.Helper()
 		_, err := connect.DialTLS(t.Context(), host, way, options)

@@ -41,7 +41,8 @@ func TLSServerOptions(certFile, keyFile, clientCAFile string, deadAfter time.Dur
 		}
 		return serverConfig(t.certificate(), clients), nil
 	}
-	return append(serverOptions(deadAfter, maxIdle), agent.LimitCalls(caller), grpc.Creds(introduces{lasting{credentials.NewTLS(outer), t}})), nil
+	return append(serverOptions(deadAfter, maxIdle), agent.LimitCalls(caller), grpc.Creds(introduces{lasting{credentials.NewTLS(outer), t}})),
+		nil
 }
 
 func serverConfig(own tls.Certificate, clients *x509.CertPool) *tls.Config {

@@ -39,7 +39,9 @@ func listenOn(t *testing.T, listener net.Listener, clients *authority, own pair,
 }
 
 // listenFor listens for the host of a directory, and lets in who is allowed.
-func listenFor(t *testing.T, listener net.Listener, of string, clients *authority, own pair, allow []string, extra ...grpc.ServerOption) *listening {
+func listenFor(t *testing.T, listener net.Listener, of string, clients *authority, own pair, allow []string,
+	extra ...grpc.ServerOption,
+) *listening {
 	t.Helper()
 	dir := t.TempDir()
 	l := &listening{t: t, cert: filepath.Join(dir, "cert.pem"), key: filepath.Join(dir, "key.pem"), clientCA: filepath.Join(dir, "ca.pem")}
@@ -187,20 +189,48 @@ func TestTLSRefused(t *testing.T) {
 		code   connect.Code
 		says   string
 	}{
-		{"nobody listens", connect.TLS{Address: closed.Addr().String(), CA: ca.PEM, Cert: good.cert, Key: good.key}, connect.Unreachable, closed.Addr().String()},
-		{"no TLS", connect.TLS{Address: strings.TrimPrefix(plain.URL, "http://"), CA: ca.PEM, Cert: good.cert, Key: good.key}, connect.Garbage, "does not look like a TLS handshake"},
-		{"a web server", connect.TLS{Address: strings.TrimPrefix(web.URL, "https://"), CA: webCA.PEM, Cert: good.cert, Key: good.key}, connect.Certificate, "no application protocol"},
+		{
+			"nobody listens",
+			connect.TLS{Address: closed.Addr().String(), CA: ca.PEM, Cert: good.cert, Key: good.key},
+			connect.Unreachable, closed.Addr().String(),
+		},
+		{
+			"no TLS",
+			connect.TLS{Address: strings.TrimPrefix(plain.URL, "http://"), CA: ca.PEM, Cert: good.cert, Key: good.key},
+			connect.Garbage, "does not look like a TLS handshake",
+		},
+		{
+			"a web server",
+			connect.TLS{Address: strings.TrimPrefix(web.URL, "https://"), CA: webCA.PEM, Cert: good.cert, Key: good.key},
+			connect.Certificate, "no application protocol",
+		},
 		{"hangs up", connect.TLS{Address: hung.Addr().String(), CA: ca.PEM, Cert: good.cert, Key: good.key}, connect.Ended, "handshake"},
 		{"the host's authority is another one", l.client(other, good), connect.Certificate, "unknown authority"},
 		{"the host's certificate is expired", late.client(ca, good), connect.Certificate, "expired"},
-		{"the host has another name", connect.TLS{Address: l.address, ServerName: "hv02", CA: ca.PEM, Cert: good.cert, Key: good.key}, connect.Certificate, "hv02"},
+		{
+			"the host has another name",
+			connect.TLS{Address: l.address, ServerName: "hv02", CA: ca.PEM, Cert: good.cert, Key: good.key},
+			connect.Certificate, "hv02",
+		},
 		{"the client's authority is another one", l.client(ca, other.issue(nil)), connect.Certificate, "did not accept"},
 		{"the client's certificate is expired", l.client(ca, ca.issue(expired)), connect.Certificate, "expired"},
-		{"the client's certificate is a server's", l.client(ca, ca.issue(func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} })), connect.Certificate, "did not accept"},
+		{
+			"the client's certificate is a server's",
+			l.client(ca, ca.issue(func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} })),
+			connect.Certificate, "did not accept",
+		},
 		{"no certificate", connect.TLS{Address: l.address, CA: ca.PEM}, connect.Settings, "cert_file"},
-		{"the key of another certificate", connect.TLS{Address: l.address, CA: ca.PEM, Cert: good.cert, Key: ca.issue(nil).key}, connect.Settings, "key_file"},
+		{
+			"the key of another certificate",
+			connect.TLS{Address: l.address, CA: ca.PEM, Cert: good.cert, Key: ca.issue(nil).key},
+			connect.Settings, "key_file",
+		},
 		{"no authority", connect.TLS{Address: l.address, CA: []byte("none"), Cert: good.cert, Key: good.key}, connect.Settings, "ca_file"},
-		{"no port", connect.TLS{Address: "127.0.0.1", ServerName: "hv01.corp.example", CA: ca.PEM, Cert: good.cert, Key: good.key}, connect.Settings, "host:port"},
+		{
+			"no port",
+			connect.TLS{Address: "127.0.0.1", ServerName: "hv01.corp.example", CA: ca.PEM, Cert: good.cert, Key: good.key},
+			connect.Settings, "host:port",
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -301,7 +331,9 @@ func TestTLSServerFiles(t *testing.T) {
 	l := listen(t, ca, ca.issue(nil))
 	junk := filepath.Join(t.TempDir(), "junk.pem")
 	l.replace(junk, []byte("junk"))
-	for _, files := range [][3]string{{"none.pem", l.key, l.clientCA}, {l.cert, junk, l.clientCA}, {l.cert, l.key, "none.pem"}, {l.cert, l.key, junk}} {
+	for _, files := range [][3]string{
+		{"none.pem", l.key, l.clientCA}, {l.cert, junk, l.clientCA}, {l.cert, l.key, "none.pem"}, {l.cert, l.key, junk},
+	} {
 		_, err := connect.TLSServerOptions(files[0], files[1], files[2], connect.DefaultDeadAfter)
 		if err == nil || !strings.Contains(err.Error(), "none.pem") && !strings.Contains(err.Error(), junk) {
 			t.Errorf("%v: %v, want an error that names the file", files, err)

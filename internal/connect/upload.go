@@ -60,15 +60,18 @@ func (s SSH) uploaded(ctx context.Context, host string, client *sshClient, o Opt
 	if err != nil {
 		return nil, err
 	}
-	job := &uploadJob{Upload: s.Upload, host: host, client: client, on: on, sum: sum, wait: o.wait(), begin: func(command string) (*Conn, error) {
-		at := s
-		at.AgentPath = command
-		command, err := at.command(host)
-		if err != nil {
-			return nil, err
-		}
-		return at.start(ctx, host, client, command, true, o)
-	}}
+	job := &uploadJob{
+		Upload: s.Upload, host: host, client: client, on: on, sum: sum, wait: o.wait(),
+		begin: func(command string) (*Conn, error) {
+			at := s
+			at.AgentPath = command
+			command, err := at.command(host)
+			if err != nil {
+				return nil, err
+			}
+			return at.start(ctx, host, client, command, true, o)
+		},
+	}
 	if s.Upload.LookOnly {
 		return job.overSFTP(ctx, job.startThere)
 	}
@@ -105,13 +108,19 @@ func (u *uploadJob) overSFTP(ctx context.Context, start func(context.Context, re
 		conn, err = start(ctx, remoteFiles{Client: raw, on: u.on})
 		_ = raw.Close() // nothing is buffered
 	} else {
-		err = &Error{Host: u.host, Code: Blocked, Found: "the agent cannot be uploaded, since the host offers no SFTP", Err: foreign{err}, Fix: "install the agent's package, or enable sshd's sftp subsystem"}
+		err = &Error{
+			Host: u.host, Code: Blocked, Found: "the agent cannot be uploaded, since the host offers no SFTP",
+			Err: foreign{err}, Fix: "install the agent's package, or enable sshd's sftp subsystem",
+		}
 	}
 	if late := inTime(); late != nil {
 		if conn != nil {
 			_ = conn.Close() // it is closed underneath
 		}
-		return nil, &Error{Host: u.host, Code: Unreachable, Found: "the agent was not uploaded in time", Err: late, Fix: "look at the line to the host, or install the agent's package"}
+		return nil, &Error{
+			Host: u.host, Code: Unreachable, Found: "the agent was not uploaded in time", Err: late,
+			Fix: "look at the line to the host, or install the agent's package",
+		}
 	}
 	return conn, err
 }
@@ -143,7 +152,8 @@ func (u *uploadJob) startThere(ctx context.Context, files remoteFiles) (*Conn, e
 	}
 	return nil, &Error{
 		Host: u.host, Code: NoAgent, Found: found,
-		Fix: fmt.Sprintf("apply a change of this host, which uploads it; or install the agent's package; or copy %s there as %s, in directories of mode 0700",
+		Fix: fmt.Sprintf("apply a change of this host, which uploads it; or install the agent's package; or copy %s there as %s, in "+
+			"directories of mode 0700",
 			filepath.Join(u.Dir, AgentFile(u.on.goos, u.on.goarch)), files.on.runnable(put)),
 	}
 }
@@ -212,7 +222,8 @@ func (u *uploadJob) install(ctx context.Context, files remoteFiles) (*Conn, erro
 		reasons = append(reasons, fmt.Sprintf("%s: %s", path.Dir(file), e.Found))
 	}
 	return nil, &Error{
-		Host: u.host, Code: Blocked, Found: "the agent was not put into any directory from which it can be run (" + strings.Join(reasons, "; ") + ")",
+		Host: u.host, Code: Blocked, Found: "the agent was not put into any directory from which it can be run (" +
+			strings.Join(reasons, "; ") + ")",
 		Fix: "install the agent's package and let the host's application control allow it, or say in agent_path where it is",
 	}
 }
@@ -293,7 +304,9 @@ func target(ctx context.Context, host string, client *sshClient, wait time.Durat
 	var on platform
 	if err == nil && len(fields) >= 2 {
 		on.goos = map[string]string{"Linux": "linux", "Windows": "windows"}[fields[0]]
-		on.goarch = map[string]string{"x86_64": "amd64", "amd64": "amd64", "AMD64": "amd64", "aarch64": "arm64", "arm64": "arm64", "ARM64": "arm64"}[fields[1]]
+		on.goarch = map[string]string{
+			"x86_64": "amd64", "amd64": "amd64", "AMD64": "amd64", "aarch64": "arm64", "arm64": "arm64", "ARM64": "arm64",
+		}[fields[1]]
 	}
 	known := on.goarch != "" && (on.goos == "windows" && len(fields) == 2 || on.goos == "linux" && len(fields) == 3)
 	if known && on.goos == "linux" {
@@ -306,7 +319,8 @@ func target(ctx context.Context, host string, client *sshClient, wait time.Durat
 			err = foreign{err}
 		}
 		return platform{}, &Error{
-			Host: host, Code: WrongPlatform, Found: fmt.Sprintf("there is no agent for the host's platform; %q said %s", command, quote(strings.TrimSpace(said), maxQuote)), Err: err,
+			Host: host, Code: WrongPlatform,
+			Found: fmt.Sprintf("there is no agent for the host's platform; %q said %s", command, quote(strings.TrimSpace(said), maxQuote)), Err: err,
 			Fix: "install gpu-agent on the host and set agent_path; Linux and Windows on amd64 and arm64 are shipped",
 		}
 	}
@@ -322,7 +336,10 @@ func (on platform) runnable(file string) string {
 }
 
 func (u *Upload) badFiles(host, found string, err error) error {
-	return &Error{Host: host, Code: Settings, Found: found, Err: err, Fix: "install the provider again with all its files, or install gpu-agent on the host"}
+	return &Error{
+		Host: host, Code: Settings, Found: found, Err: err,
+		Fix: "install the provider again with all its files, or install gpu-agent on the host",
+	}
 }
 
 // sum is the SHA-256 that the agent for a platform was shipped with.
@@ -353,7 +370,8 @@ func (u *Upload) read(host string, on platform, sum string) ([]byte, error) {
 	}
 	digest := sha256.Sum256(agent)
 	if is := hex.EncodeToString(digest[:]); is != sum {
-		return nil, u.badFiles(host, fmt.Sprintf("%s has the SHA-256 %s, but %s says %s; nothing was uploaded", name, is, ChecksumsFile, sum), nil)
+		return nil, u.badFiles(host, fmt.Sprintf("%s has the SHA-256 %s, but %s says %s; nothing was uploaded", name, is, ChecksumsFile, sum),
+			nil)
 	}
 	return agent, nil
 }
@@ -387,7 +405,10 @@ func (c *sshClient) run(ctx context.Context, host, command string, wait time.Dur
 	prints, says := &tail{}, &tail{}
 	err = c.runInto(io.MultiWriter(prints, says), says, command)
 	if late := inTime(); late != nil {
-		return "", "", &Error{Host: host, Code: Unreachable, Found: fmt.Sprintf("the command %q had not ended on the host after %s", command, wait), Err: late, Fix: "look on the host what its login waits for"}
+		return "", "", &Error{
+			Host: host, Code: Unreachable, Found: fmt.Sprintf("the command %q had not ended on the host after %s", command, wait),
+			Err: late, Fix: "look on the host what its login waits for",
+		}
 	}
 	return prints.String(), says.String(), err
 }

@@ -201,7 +201,8 @@ func (h *uploadHost) run(command string, c ssh.Channel) int {
 	switch {
 	case err != nil:
 		return complain("No such file or directory", 127)
-	case !strings.HasSuffix(name, ".exe") && info.Mode()&0o100 == 0, slices.ContainsFunc(h.noexec, func(dir string) bool { return strings.HasPrefix(name, dir) }):
+	case !strings.HasSuffix(name, ".exe") && info.Mode()&0o100 == 0,
+		slices.ContainsFunc(h.noexec, func(dir string) bool { return strings.HasPrefix(name, dir) }):
 		return complain("Permission denied", 126)
 	case arguments == "version":
 		_, _ = io.WriteString(c, "gpu-agent 1.2.3\n") // the client may be gone

@@ -132,11 +132,18 @@ func TestFilesThatWereShipped(t *testing.T) {
 		code   connect.Code
 		says   []string
 	}{
-		{"another checksum", "", func(t *testing.T, dir string) { write(t, "changed", dir, name) }, connect.Settings, []string{name, sumOf("changed"), "nothing was uploaded"}},
+		{
+			"another checksum", "", func(t *testing.T, dir string) { write(t, "changed", dir, name) }, connect.Settings,
+			[]string{name, sumOf("changed"), "nothing was uploaded"},
+		},
 		{"no entry", "", func(t *testing.T, dir string) {
 			write(t, sumOf(shipped("linux", "amd64"))+"  another\n", dir, connect.ChecksumsFile)
 		}, connect.Settings, []string{name, connect.ChecksumsFile}},
-		{"no checksums", "", func(t *testing.T, dir string) { remove(t, dir, connect.ChecksumsFile) }, connect.Settings, []string{connect.ChecksumsFile}},
+		{
+			"no checksums", "", func(t *testing.T, dir string) { remove(t, dir, connect.ChecksumsFile) },
+			connect.Settings,
+			[]string{connect.ChecksumsFile},
+		},
 		{"no file", "", func(t *testing.T, dir string) { remove(t, dir, name) }, connect.Settings, []string{"linux/amd64"}},
 		{"another platform", "Darwin arm64\n501\n", nil, connect.WrongPlatform, []string{"Darwin arm64"}},
 		{"another architecture", "Linux riscv64\n1000\n", nil, connect.WrongPlatform, []string{"riscv64"}},

@@ -19,7 +19,8 @@ func TestRender(t *testing.T) {
 		"MIG only": {deviceplugin.Config{MIGStrategy: "single"}, "version: v1\nflags:\n  migStrategy: single\n"},
 		"time-slicing": {
 			deviceplugin.Config{MIGStrategy: "mixed", TimeSlicing: &deviceplugin.Sharing{
-				Replicas: map[string]int{"nvidia.com/mig-1g.10gb": 2, "gpu": 4, "mig-1c.2g.20gb.me.all": 3}, RenameByDefault: &no, FailRequestsGreaterThanOne: &yes,
+				Replicas:        map[string]int{"nvidia.com/mig-1g.10gb": 2, "gpu": 4, "mig-1c.2g.20gb.me.all": 3},
+				RenameByDefault: &no, FailRequestsGreaterThanOne: &yes,
 			}},
 			`version: v1
 flags:
@@ -74,7 +75,9 @@ func TestRenderRefuses(t *testing.T) {
 		`"nvidia.com/mig-1g.10gb" exists with the MIG strategy "mixed" only, but it is "single"`: {
 			MIGStrategy: "single", TimeSlicing: slices(map[string]int{"mig-1g.10gb": 2}),
 		},
-		`"mig-1g.10gb+me" is not the name`:                           {MIGStrategy: "mixed", TimeSlicing: slices(map[string]int{"mig-1g.10gb+me": 2})},
+		`"mig-1g.10gb+me" is not the name`: {
+			MIGStrategy: "mixed", TimeSlicing: slices(map[string]int{"mig-1g.10gb+me": 2}),
+		},
 		`"nvidia.com/mig-small" is not the resource of a MIG profil`: {TimeSlicing: slices(map[string]int{"mig-small": 2})},
 		`"nvidia.com/mig-1g.10gb" are MIG devices`:                   {MIGStrategy: "mixed", MPS: slices(map[string]int{"mig-1g.10gb": 2})},
 		`shares "nvidia.com/gpu" only, but "nvidia.com/a100"`:        {MPS: slices(map[string]int{"a100": 2})},

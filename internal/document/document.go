@@ -310,7 +310,9 @@ func fieldsOf(t reflect.Type) []field {
 		case name == "":
 			name = f.Name
 		}
-		out = append(out, field{name: name, of: f.Type, optional: strings.Contains(options, "omitempty") || strings.Contains(options, "omitzero")})
+		out = append(out, field{
+			name: name, of: f.Type, optional: strings.Contains(options, "omitempty") || strings.Contains(options, "omitzero"),
+		})
 	}
 	return out
 }

@@ -44,7 +44,10 @@ func TestRead(t *testing.T) {
 		unknown []string // nil for none
 		err     string   // of the form
 	}{
-		"all of it":          {doc: `{"name":"a","parts":[{"size":1,"paint":"red","next":{"size":2}}],"by_name":{"x":{"size":1}},"levels":{"any":1},"own":{"z":{}},"Plain":true}`},
+		"all of it": {
+			doc: `{"name":"a","parts":[{"size":1,"paint":"red","next":{"size":2}}],"by_name":{"x":{"size":1}},"levels":{"any":1},"own":{"z":{}},` +
+				`"Plain":true}`,
+		},
 		"null":               {doc: `null`},
 		"empty value":        {doc: `{"parts":[{"paint":""},null],"by_name":{"x":null}}`},
 		"a field":            {doc: `{"x":1}`, unknown: []string{"x"}},
@@ -115,7 +118,9 @@ Plain: bool
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"Plain", "by_name", "levels", "name", "parts", "parts.next", "parts.paint", "parts.paint=blue", "parts.paint=red", "parts.size"}; !slices.Equal(used, want) {
+	if want := []string{
+		"Plain", "by_name", "levels", "name", "parts", "parts.next", "parts.paint", "parts.paint=blue", "parts.paint=red", "parts.size",
+	}; !slices.Equal(used, want) {
 		t.Errorf("used %q, want %q", used, want)
 	}
 	for _, u := range used {
@@ -129,7 +134,10 @@ Plain: bool
 // tokens of encoding/json, in documents with odd names and spaces.
 func TestReadSeesWhatAnotherReaderSees(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	names := []string{"name", "parts", "size", "paint", "next", "by_name", "levels", "own", "Plain", "x", "Size", "a\"b", `\`, "ü", "a\u2028", "}", ",", ":", "]", "a\tb", "\x00"}
+	names := []string{
+		"name", "parts", "size", "paint", "next", "by_name", "levels", "own", "Plain", "x", "Size", "a\"b",
+		`\`, "ü", "a\u2028", "}", ",", ":", "]", "a\tb", "\x00",
+	}
 	values := []any{nil, true, false, 0, -1.5e300, "", "red", "green", `\"`, "[{", "\u00e4", "\U0001f600", " "}
 	var write func(out *strings.Builder, depth int)
 	write = func(out *strings.Builder, depth int) {

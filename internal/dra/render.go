@@ -107,7 +107,8 @@ func Render(r *Request) (string, error) {
 		name := r.Name + "-" + plain.Replace(sort)
 		var s selector
 		if s.CEL.Expression = expression(sort, sorts[sort]); len(s.CEL.Expression) > maxSelector {
-			return "", fmt.Errorf("gpus: the selector of %s names %d GPUs and has %d characters, but Kubernetes takes at most %d; write the devices of fewer GPUs at a time",
+			return "", fmt.Errorf("gpus: the selector of %s names %d GPUs and has %d characters, but Kubernetes takes at most %d; write the "+
+				"devices of fewer GPUs at a time",
 				name, len(sorts[sort]), len(s.CEL.Expression), maxSelector)
 		}
 		classes = append(classes, object{apiVersion, "DeviceClass", metadata{Name: name}, classSpec{[]selector{s}}})
@@ -137,7 +138,8 @@ func sorts(gpus []GPU) (map[string][]string, error) {
 		has := g.Profiles
 		switch kind, layout, _ := strings.Cut(g.Layout, ":"); {
 		case kind != "mig":
-			return nil, fmt.Errorf("gpus: GPU %s on host %q has the layout %q, by which its host shares it; the driver for dynamic resource allocation would give it out a second time", g.UUID, g.Host, g.Layout)
+			return nil, fmt.Errorf("gpus: GPU %s on host %q has the layout %q, by which its host shares it; the driver for dynamic resource "+
+				"allocation would give it out a second time", g.UUID, g.Host, g.Layout)
 		case layout == "off":
 			has = []string{whole}
 		}

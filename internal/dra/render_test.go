@@ -54,7 +54,8 @@ func TestRender(t *testing.T) {
 		for _, n := range gpus {
 			ids = append(ids, `"`+uuid(n)+`"`)
 		}
-		return head + `"mig" && device.attributes["gpu.nvidia.com"].profile == "` + profile + `" && device.attributes["gpu.nvidia.com"].parentUUID in [` + strings.Join(ids, ", ") + "]"
+		return head + `"mig" && device.attributes["gpu.nvidia.com"].profile == "` + profile +
+			`" && device.attributes["gpu.nvidia.com"].parentUUID in [` + strings.Join(ids, ", ") + "]"
 	}
 	want := []struct{ name, expression string }{
 		{"inference-1g.10gb", mig("1g.10gb", 0, 1)},
@@ -71,7 +72,8 @@ func TestRender(t *testing.T) {
 			t.Errorf("class %d is %s with %+v, want %s with %s", i, c.Name, c.Spec.Selectors[0].CEL, w.name, w.expression)
 		}
 		requests := templates[i].Spec.Spec.Devices.Requests
-		if tpl := templates[i]; tpl.Name != w.name || tpl.Namespace != "ml" || len(requests) != 1 || requests[0].Exactly == nil || requests[0].Exactly.DeviceClassName != w.name {
+		if tpl := templates[i]; tpl.Name != w.name || tpl.Namespace != "ml" || len(requests) != 1 || requests[0].Exactly == nil ||
+			requests[0].Exactly.DeviceClassName != w.name {
 			t.Errorf("template %d is %s/%s with %+v, want one request for %s", i, tpl.Namespace, tpl.Name, requests, w.name)
 		}
 	}

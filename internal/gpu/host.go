@@ -224,7 +224,8 @@ func (h *Host) Meant(text string) *GPU {
 	for i := range h.GPUs {
 		g := &h.GPUs[i]
 		named := g.Partitionable != nil && devicePath(g.Partitionable.Name) == devicePath(text)
-		if named || g.InstancePath != "" && devicePath(g.InstancePath) == devicePath(text) || g.Address != "" && busAddress(g.Address) == busAddress(text) {
+		if named || g.InstancePath != "" && devicePath(g.InstancePath) == devicePath(text) ||
+			g.Address != "" && busAddress(g.Address) == busAddress(text) {
 			return g
 		}
 	}
@@ -335,7 +336,8 @@ func (h *Host) Lists(node string) bool {
 // SharesCluster reports whether two hosts are nodes of one cluster. Both have to say so: what one
 // host says of another is no proof.
 func (h *Host) SharesCluster(o *Host) bool {
-	return h.Cluster != nil && o.Cluster != nil && SameID(h.Cluster.Name, o.Cluster.Name) && h.Lists(o.Name) && o.Lists(h.Name) && !SameID(h.Name, o.Name)
+	return h.Cluster != nil && o.Cluster != nil && SameID(h.Cluster.Name, o.Cluster.Name) && h.Lists(o.Name) &&
+		o.Lists(h.Name) && !SameID(h.Name, o.Name)
 }
 
 // NodeState is this host's state in its cluster, or "" on a standalone host.

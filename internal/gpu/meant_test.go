@@ -11,7 +11,9 @@ func TestIDsAsPeopleHaveThem(t *testing.T) {
 	h := gpu.Host{GPUs: []gpu.GPU{
 		{
 			ID: "PCIROOT(16)#PCI(0000)", InstancePath: `PCI\VEN_10DE&DEV_25B6&SUBSYS_157E10DE&REV_A1\4&18416dc3&0&0000`,
-			Partitionable: &gpu.Partitionable{Name: `\\?\PCI#VEN_10DE&DEV_25B6&SUBSYS_157E10DE&REV_A1#4&18416dc3&0&0000#{064092b3-625e-43bf-9eb5-dc845897dd59}`},
+			Partitionable: &gpu.Partitionable{
+				Name: `\\?\PCI#VEN_10DE&DEV_25B6&SUBSYS_157E10DE&REV_A1#4&18416dc3&0&0000#{064092b3-625e-43bf-9eb5-dc845897dd59}`,
+			},
 		},
 		{ID: "PCIROOT(30)#PCI(0000)", InstancePath: `PCIP\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1\4&30a1b2c3&0&0000`},
 		{ID: "GPU-1", Address: "0000:1a:00.0"},

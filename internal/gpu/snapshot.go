@@ -43,7 +43,8 @@ func (s Snapshot) Validate() error {
 			return fmt.Errorf("host %d has no name", i)
 		}
 		if len(h.Name) > mostOfID || Printable(h.Name) != h.Name {
-			return fmt.Errorf("the name of host %d, %q, is longer than %d characters, or has others than printable ones", i, Said(h.Name, mostOfID), mostOfID)
+			return fmt.Errorf("the name of host %d, %q, is longer than %d characters, or has others than printable ones",
+				i, Said(h.Name, mostOfID), mostOfID)
 		}
 		if hosts[FoldID(h.Name)] {
 			return fmt.Errorf("there are two hosts called %q", h.Name)

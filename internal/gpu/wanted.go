@@ -196,7 +196,8 @@ func (c *PartitionConfig) validate() error {
 			return nil
 		}
 	case KindMIG:
-		if c.MIG != nil && c.Count == 0 && c.VGPU == nil && (c.MPS == nil || c.TimeSlicing == nil) && (c.HasMIG() || len(c.MIG.Profiles)+len(c.MIG.Placements) == 0 && !sharing) {
+		if c.MIG != nil && c.Count == 0 && c.VGPU == nil && (c.MPS == nil || c.TimeSlicing == nil) &&
+			(c.HasMIG() || len(c.MIG.Profiles)+len(c.MIG.Placements) == 0 && !sharing) {
 			return nil
 		}
 	case KindVGPU:
@@ -204,7 +205,8 @@ func (c *PartitionConfig) validate() error {
 			return nil
 		}
 	case KindMPS, KindTimeSlicing:
-		if sharing && (c.MPS != nil) == (c.Kind == KindMPS) && (c.TimeSlicing != nil) == (c.Kind == KindTimeSlicing) && c.Count == 0 && c.MIG == nil && c.VGPU == nil {
+		if sharing && (c.MPS != nil) == (c.Kind == KindMPS) && (c.TimeSlicing != nil) == (c.Kind == KindTimeSlicing) &&
+			c.Count == 0 && c.MIG == nil && c.VGPU == nil {
 			return nil
 		}
 	}
@@ -261,7 +263,9 @@ type Assignment struct {
 
 // validate checks that what is set is of the assignment's kind.
 func (a *Assignment) validate() error {
-	for kind, set := range map[AssignmentKind]bool{AssignPartition: a.Partition != nil, AssignPool: a.Pool != nil, AssignDevice: a.Device != nil} {
+	for kind, set := range map[AssignmentKind]bool{
+		AssignPartition: a.Partition != nil, AssignPool: a.Pool != nil, AssignDevice: a.Device != nil,
+	} {
 		if set != (kind == a.Kind) {
 			return fmt.Errorf("vm_assignment.kind is %q, and what is set is not of that kind", a.Kind)
 		}

@@ -63,7 +63,8 @@ func TestParse(t *testing.T) {
 	if diff := cmp.Diff(wanted, got); diff != "" {
 		t.Errorf("configuration (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"all-1g.10gb", "all-1g.24gb.me.all", "all-balanced", "all-disabled", "all-enabled", "custom-config"}, got.Labels()); diff != "" {
+	if diff := cmp.Diff([]string{"all-1g.10gb", "all-1g.24gb.me.all", "all-balanced", "all-disabled", "all-enabled", "custom-config"},
+		got.Labels()); diff != "" {
 		t.Errorf("labels (-want +got):\n%s", diff)
 	}
 	if _, err := got.Entries("all-1g.5gb"); err == nil || !strings.Contains(err.Error(), "all-balanced, all-disabled") {
@@ -83,8 +84,14 @@ func TestParseRefuses(t *testing.T) {
 		{"another version", "version: v2\nmig-configs: {x: [{devices: all, mig-enabled: false}]}", `version "v2", but "v1"`},
 		{"no labels", "version: v1\n", "no mig-configs"},
 		{"a label without entries", "version: v1\nmig-configs: {x: []}", `label "x" has no entry`},
-		{"two documents", "version: v1\nmig-configs: {x: [{devices: all, mig-enabled: false}]}\n---\nversion: v1\n", "more than one YAML document"},
-		{"a label twice", "version: v1\nmig-configs:\n  x: [{devices: all, mig-enabled: false}]\n  x: [{devices: all, mig-enabled: false}]\n", "already defined"},
+		{
+			"two documents", "version: v1\nmig-configs: {x: [{devices: all, mig-enabled: false}]}\n---\nversion: v1\n",
+			"more than one YAML document",
+		},
+		{
+			"a label twice", "version: v1\nmig-configs:\n  x: [{devices: all, mig-enabled: false}]\n  x: [{devices: all, mig-enabled: false}]\n",
+			"already defined",
+		},
 		{"an unknown field above", "version: v1\nmig-config: {}\n", "mig-config"},
 		{"an unknown field", entry("devices: all\nmig-enabled: false\nmig-mode: on"), "mig-mode"},
 		{"no devices", entry("mig-enabled: false"), `label "x", entry 1: devices is missing`},
@@ -210,7 +217,9 @@ func TestModelsOfAFilter(t *testing.T) {
 	for _, f := range got {
 		texts = append(texts, migparted.FormatDeviceID(f))
 	}
-	want := []string{"0x20B110DE", "0x20F110DE", "0x2BB310DE:0x204D10DE", "0x2BB310DE:0x204D1028", "0x2BB310DE:0x204D103C", "0x2BB310DE:0x204D17AA"}
+	want := []string{
+		"0x20B110DE", "0x20F110DE", "0x2BB310DE:0x204D10DE", "0x2BB310DE:0x204D1028", "0x2BB310DE:0x204D103C", "0x2BB310DE:0x204D17AA",
+	}
 	if diff := cmp.Diff(want, texts); diff != "" {
 		t.Errorf("filter (-want +got):\n%s", diff)
 	}

@@ -64,12 +64,16 @@ func TestDiff(t *testing.T) {
 		{"another board", "all-balanced", []gpu.GPU{divided("2330")}, []string{
 			`GPU 0 (NVIDIA 2330, GPU-2330): no entry of label "all-balanced" covers it`,
 		}},
-		{"shared and empty instances", "custom-config", []gpu.GPU{off, shared, divided("2330", "3g.40gb", "3g.40gb"), divided("2330", "3g.40gb", "3g.40gb")}, []string{
-			"GPU 1 (NVIDIA 2330, GPU-2330): 1c.3g.40gb: wanted 0, found 1",
-			"GPU 1 (NVIDIA 2330, GPU-2330): 2c.3g.40gb: wanted 0, found 1",
-			"GPU 1 (NVIDIA 2330, GPU-2330): 3g.40gb: wanted 2, found 0",
-			"GPU 1 (NVIDIA 2330, GPU-2330): 3g.40gb without a compute instance: wanted 0, found 1",
-		}},
+		{
+			"shared and empty instances", "custom-config",
+			[]gpu.GPU{off, shared, divided("2330", "3g.40gb", "3g.40gb"), divided("2330", "3g.40gb", "3g.40gb")},
+			[]string{
+				"GPU 1 (NVIDIA 2330, GPU-2330): 1c.3g.40gb: wanted 0, found 1",
+				"GPU 1 (NVIDIA 2330, GPU-2330): 2c.3g.40gb: wanted 0, found 1",
+				"GPU 1 (NVIDIA 2330, GPU-2330): 3g.40gb: wanted 2, found 0",
+				"GPU 1 (NVIDIA 2330, GPU-2330): 3g.40gb without a compute instance: wanted 0, found 1",
+			},
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -67,7 +67,9 @@ const isMIG = "MIG-"
 
 // Validate refuses what no daemon could be brought to.
 func (s Spec) Validate() error {
-	for _, check := range []func() error{func() error { return CheckName(s.Name) }, s.checkDevices, s.checkUsers, s.checkThreads, s.checkMemory} {
+	for _, check := range []func() error{
+		func() error { return CheckName(s.Name) }, s.checkDevices, s.checkUsers, s.checkThreads, s.checkMemory,
+	} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -81,7 +83,8 @@ func IsName(name string) bool { return names.MatchString(name) }
 // CheckName refuses what cannot be the name of a daemon.
 func CheckName(name string) error {
 	if !IsName(name) {
-		return fmt.Errorf("%q is no name for a daemon: it begins with a lowercase letter or a digit and has only lowercase letters, digits, - and _, at most 63", name)
+		return fmt.Errorf("%q is no name for a daemon: it begins with a lowercase letter or a digit and has only lowercase letters, digits, - "+
+			"and _, at most 63", name)
 	}
 	return nil
 }
@@ -117,7 +120,8 @@ func (s Spec) checkUsers() error {
 
 func (s Spec) checkThreads() error {
 	if p := s.ActiveThreadPercentage; p != 0 && !IsPercentage(p) {
-		return fmt.Errorf("the active thread percentage is %s: it is more than 0, at most 100, and has one digit after the point", FormatPercentage(p))
+		return fmt.Errorf("the active thread percentage is %s: it is more than 0, at most 100, and has one digit after the point",
+			FormatPercentage(p))
 	}
 	if s.ClientPriority != 0 && s.ClientPriority != 1 {
 		return fmt.Errorf("the client priority is %d: it is 0, normal, or 1, below normal", s.ClientPriority)

@@ -69,7 +69,8 @@ func TestValidate(t *testing.T) {
 
 func TestRoundLimit(t *testing.T) {
 	for b, want := range map[gpu.Bytes]gpu.Bytes{
-		0: 0, mib / 2: 0, 900*mib + 1: 900 * mib, 1023 * mib: 1023 * mib, 1024 * mib: 1024 * mib, 1536 * mib: 1024 * mib, 144384 * mib: 141 * 1024 * mib,
+		0: 0, mib / 2: 0, 900*mib + 1: 900 * mib, 1023 * mib: 1023 * mib, 1024 * mib: 1024 * mib, 1536 * mib: 1024 * mib,
+		144384 * mib: 141 * 1024 * mib,
 	} {
 		if got := gpu.RoundMPSLimit(b); got != want {
 			t.Errorf("gpu.RoundMPSLimit(%d) is %d, and %d was wanted", b, got, want)

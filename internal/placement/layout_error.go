@@ -122,7 +122,8 @@ func (e *LayoutError) addMedia(profiles []gpu.MIGProfile, counts map[string]int)
 	}
 	if len(clash) > 0 {
 		slices.Sort(clash)
-		e.add(MIGNoRoom, "a GPU has media engines for one instance with +me, or gives all of them to one with +me.all beside which only instances with -me stand; wanted are %s", words.JoinAll(clash))
+		e.add(MIGNoRoom, "a GPU has media engines for one instance with +me, or gives all of them to one with +me.all beside which only "+
+			"instances with -me stand; wanted are %s", words.JoinAll(clash))
 	}
 }
 
@@ -140,7 +141,8 @@ func instancesInUse(blocking []MIGInstance, free, need int) *LayoutError {
 			text += "which would be enough if they lay together"
 		}
 	}
-	e := unfit(MIGInUse, "%s in use %s the way: %s%s", words.Plural(len(blocking), "instance"), words.Verb(len(blocking), "is in", "are in"), words.JoinAll(who), text)
+	e := unfit(MIGInUse, "%s in use %s the way: %s%s", words.Plural(len(blocking), "instance"), words.Verb(len(blocking), "is in", "are in"),
+		words.JoinAll(who), text)
 	e.By = words.Each(blocking, func(b MIGInstance) string { return b.Held })
 	return e
 }
@@ -187,7 +189,8 @@ func noRoomForInstances(wanted []vgpuDemand, err error) error {
 }
 
 func vgpusUntold(wanted string) error {
-	return unfit(VGPUUntold, "how many %s the GPU takes cannot be determined: in heterogeneous mode it depends on where they are placed, or the driver does not report it", wanted)
+	return unfit(VGPUUntold, "how many %s the GPU takes cannot be determined: in heterogeneous mode it depends on where they are placed, or "+
+		"the driver does not report it", wanted)
 }
 
 // sizesDiffer says of vGPUs of several frame buffer sizes what they lack on a GPU.
@@ -196,7 +199,8 @@ func sizesDiffer(g *gpu.GPU, wanted []vgpuDemand) error {
 	case !mixedSizes(wanted):
 		return noHeterogeneousMode()
 	case !mixes(g):
-		return unfit(VGPUSizes, "%s differ in frame buffer size, and the GPU or its driver has no heterogeneous mode for that", demandsText(wanted))
+		return unfit(VGPUSizes, "%s differ in frame buffer size, and the GPU or its driver has no heterogeneous mode for that",
+			demandsText(wanted))
 	}
 	return unfit(VGPUSizesMode, "%s differ in frame buffer size, which requires heterogeneous mode", demandsText(wanted))
 }

@@ -66,7 +66,8 @@ func BenchmarkPlaceMIG(b *testing.B) {
 	}{
 		{"7 slices, empty", "H100 PCIe", nil, map[string]int{"1g.10gb": 2, "2g.20gb": 1, "3g.40gb": 1}},
 		{"7 slices, 7x1g there", "H100 PCIe", []placement.MIGInstance{
-			idle("1g.10gb", 0), idle("1g.10gb", 1), idle("1g.10gb", 2), idle("1g.10gb", 3), idle("1g.10gb", 4), idle("1g.10gb", 5), idle("1g.10gb", 6),
+			idle("1g.10gb", 0), idle("1g.10gb", 1), idle("1g.10gb", 2), idle("1g.10gb", 3), idle("1g.10gb", 4),
+			idle("1g.10gb", 5), idle("1g.10gb", 6),
 		}, map[string]int{"1g.10gb": 2, "2g.20gb": 1, "3g.40gb": 1}},
 		{"4 of 12 slices", "RTX PRO 6000", nil, map[string]int{"1g.24gb": 1, "1g.24gb+me": 1, "1g.24gb+gfx": 1, "1g.24gb-me": 1}},
 		{"4 slices", "A30", nil, map[string]int{"1g.6gb": 2, "2g.12gb": 1}},

@@ -82,7 +82,9 @@ func LayOutMIG(g *gpu.GPU, l *gpu.MIGLayout, shares ...*gpu.Share) (MIGPlan, err
 
 // heldByShares marks the instances that shares are on as held by them, and adds those that
 // the GPU has lost and has room for.
-func heldByShares(g *gpu.GPU, profiles []gpu.MIGProfile, have []MIGInstance, shares []*gpu.Share) (with []MIGInstance, lost []gpu.MIGPlacement) {
+func heldByShares(g *gpu.GPU, profiles []gpu.MIGProfile, have []MIGInstance, shares []*gpu.Share) (with []MIGInstance,
+	lost []gpu.MIGPlacement,
+) {
 	by := map[gpu.MIGPlacement][]*gpu.Share{}
 	for _, s := range shares {
 		for _, d := range s.Devices {
@@ -182,5 +184,6 @@ func MIGLayoutText(l *gpu.MIGLayout) string {
 
 // countsText writes numbers by name: "1 × 3g.40gb, 2 × 1g.10gb".
 func countsText(of map[string]int) string {
-	return strings.Join(words.Each(slices.Sorted(maps.Keys(of)), func(name string) string { return fmt.Sprintf("%d × %s", of[name], name) }), ", ")
+	return strings.Join(words.Each(slices.Sorted(maps.Keys(of)), func(name string) string { return fmt.Sprintf("%d × %s", of[name], name) }),
+		", ")
 }

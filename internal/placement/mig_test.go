@@ -142,7 +142,8 @@ func TestPlaceMIG(t *testing.T) {
 			if diff := cmp.Diff(tt.plan, got); diff != "" {
 				t.Errorf("plan (-want +got):\n%s", diff)
 			}
-			if again, err := placement.PlaceMIG(migOf(t, model), asInstances(t, migOf(t, model), got.Layout()), tt.want); err != nil || again.Changes() {
+			if again, err := placement.PlaceMIG(migOf(t, model), asInstances(t, migOf(t, model), got.Layout()), tt.want); err != nil ||
+				again.Changes() {
 				t.Errorf("planned again on what it made: %+v, %v", again, err)
 			}
 		})
@@ -265,13 +266,19 @@ func TestCheckMIGPlacements(t *testing.T) {
 		{name: "nothing"},
 		{name: "both halves", layout: []gpu.MIGPlacement{at("4g.40gb", 0), at("3g.40gb", 4)}},
 		{name: "no such profile", layout: []gpu.MIGPlacement{at("1g.5gb", 0)}, says: []string{"no profile 1g.5gb", "offers 1g.10gb"}},
-		{name: "no such start", layout: []gpu.MIGPlacement{at("2g.20gb", 6)}, says: []string{"2g.20gb cannot start at 6: it may start at 0, 2 and 4"}},
+		{
+			name: "no such start", layout: []gpu.MIGPlacement{at("2g.20gb", 6)},
+			says: []string{"2g.20gb cannot start at 6: it may start at 0, 2 and 4"},
+		},
 		{name: "start below zero", layout: []gpu.MIGPlacement{at("2g.20gb", -1)}, says: []string{"2g.20gb cannot start at -1"}},
 		{
 			name: "overlap", layout: []gpu.MIGPlacement{at("3g.40gb", 0), at("1g.10gb", 3)},
 			says: []string{"3g.40gb at 0 (slices 0 to 3) and 1g.10gb at 3 overlap"},
 		},
-		{name: "twice in one place", layout: []gpu.MIGPlacement{at("1g.10gb", 3), at("1g.10gb", 3)}, says: []string{"1g.10gb at 3 and 1g.10gb at 3 overlap"}},
+		{
+			name: "twice in one place", layout: []gpu.MIGPlacement{at("1g.10gb", 3), at("1g.10gb", 3)},
+			says: []string{"1g.10gb at 3 and 1g.10gb at 3 overlap"},
+		},
 		{
 			name: "more than the maximum, and media twice", layout: []gpu.MIGPlacement{at("1g.10gb+me", 0), at("1g.10gb+me", 1)},
 			says: []string{"2 instances of 1g.10gb+me, but the GPU takes 1 at most", "one instance with +me"},
@@ -320,7 +327,8 @@ func TestFollowMIG(t *testing.T) {
 	}
 
 	_, err = placement.FollowMIG(migOf(t, "H100 PCIe"), have, []gpu.MIGPlacement{at("3g.40gb", 0)})
-	if blocked, ok := errors.AsType[*placement.LayoutError](err); !ok || blocked.First() != placement.MIGInUse || len(blocked.By) != 1 || !strings.Contains(blocked.Error(), " at 1 (") {
+	if blocked, ok := errors.AsType[*placement.LayoutError](err); !ok || blocked.First() != placement.MIGInUse ||
+		len(blocked.By) != 1 || !strings.Contains(blocked.Error(), " at 1 (") {
 		t.Errorf("an instance in use that is not in the layout: %v", err)
 	}
 	if _, err := placement.FollowMIG(migOf(t, "H100 PCIe"), nil, []gpu.MIGPlacement{at("3g.40gb", 1)}); err == nil {

@@ -37,7 +37,8 @@ func ForeignDaemons(h *gpu.Host, g *gpu.GPU) []string {
 	}
 	var out []string
 	for i := range h.MPS.Daemons {
-		if d := &h.MPS.Daemons[i]; d.Name == "" && slices.ContainsFunc(slices.Collect(maps.Keys(GPUsOf(d.Devices))), func(id string) bool { return gpu.SameID(id, g.ID) }) {
+		if d := &h.MPS.Daemons[i]; d.Name == "" && slices.ContainsFunc(slices.Collect(maps.Keys(GPUsOf(d.Devices))),
+			func(id string) bool { return gpu.SameID(id, g.ID) }) {
 			out = append(out, fmt.Sprintf("the MPS control daemon of somebody else (process %d)", d.PID))
 		}
 	}

@@ -234,7 +234,8 @@ func TestEveryOrderOfManySharesIsQuick(t *testing.T) {
 			var items []placement.PackItem
 			for i := range c.shares {
 				memory := gpu.FromMiB(c.gib(i) * 1024)
-				items = append(items, placement.NewPackItem(&gpu.Share{Name: fmt.Sprint(i), Count: 1, MemoryRequest: memory, MemoryLimit: memory}, "", rooms))
+				items = append(items, placement.NewPackItem(&gpu.Share{Name: fmt.Sprint(i), Count: 1, MemoryRequest: memory, MemoryLimit: memory},
+					"", rooms))
 			}
 			if v, _ := placement.EveryOrder(items, nil); v != c.want {
 				t.Errorf("verdict %d, want %d", v, c.want)

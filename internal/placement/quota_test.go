@@ -30,7 +30,11 @@ func TestAnExceededQuotaHoldsForMore(t *testing.T) {
 		all = append(all, gpuID(n))
 	}
 	h.Claims = []gpu.Claim{
-		{Kind: gpu.ClaimPool, ID: "team", Token: "pool", GPUs: all, Want: gpu.Want{Pool: &gpu.PoolConfig{ID: "ml01/team", Name: "team", Quotas: map[string]gpu.PoolQuota{"a": {GPUs: new(2.0)}}}}},
+		{
+			Kind: gpu.ClaimPool, ID: "team", Token: "pool", GPUs: all, Want: gpu.Want{
+				Pool: &gpu.PoolConfig{ID: "ml01/team", Name: "team", Quotas: map[string]gpu.PoolQuota{"a": {GPUs: new(2.0)}}},
+			},
+		},
 		{Kind: gpu.ClaimShare, ID: "big", Token: "big", Want: gpu.Want{Share: share("big", 0, 1, 2)}},
 		{Kind: gpu.ClaimShare, ID: "small", Token: "small", Want: gpu.Want{Share: share("small", 3)}},
 	}
@@ -51,7 +55,8 @@ func TestAnExceededQuotaHoldsForMore(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			at, err := placement.PlaceShare(h, "ml01", c.s, c.token)
-			if _, quota := errors.AsType[*placement.ShareQuotaError](err); c.fits && (err != nil || len(at) != len(c.s.Devices)) || !c.fits && !quota {
+			if _, quota := errors.AsType[*placement.ShareQuotaError](err); c.fits && (err != nil || len(at) != len(c.s.Devices)) ||
+				!c.fits && !quota {
 				t.Errorf("%v, %v", at, err)
 			}
 		})

@@ -202,7 +202,8 @@ func ShareSpec(h *gpu.Host, s *gpu.Share) (gpu.ShareSpec, error) {
 func knownParts(h *gpu.Host, s *gpu.Share) error {
 	for _, at := range s.Devices {
 		if s.RequestFraction+s.LimitFraction > 0 && PlacedDevice(h, at).Memory == 0 {
-			return wrongShare(ShareMemory, "", "share %q has a fraction of the memory of %s, and the host does not tell how much that is", s.Name, DeviceText(at))
+			return wrongShare(ShareMemory, "", "share %q has a fraction of the memory of %s, and the host does not tell how much that is",
+				s.Name, DeviceText(at))
 		}
 	}
 	return nil

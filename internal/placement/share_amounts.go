@@ -17,9 +17,12 @@ const cdiNameMax = 128
 func checkShareName(name string) error {
 	switch {
 	case len(name) > cdiNameMax:
-		return wrongShare(ShareName, "", "share %q cannot be a CDI device: its name has %d characters, and at most %d are allowed", name, len(name), cdiNameMax)
+		return wrongShare(ShareName, "", "share %q cannot be a CDI device: its name has %d characters, and at most %d are allowed",
+			name, len(name), cdiNameMax)
 	case !cdiName.MatchString(name):
-		return wrongShare(ShareName, "", `share %q cannot be a CDI device: letters, digits, "_", "-", "." and ":" are allowed, and the first and the last must be a letter or a digit`, name)
+		return wrongShare(ShareName, "",
+			`share %q cannot be a CDI device: letters, digits, "_", "-", "." and ":" are allowed, and the first and the last must be a letter or `+
+				`a digit`, name)
 	}
 	return nil
 }
@@ -42,9 +45,11 @@ func checkShareAmounts(s *gpu.Share) error {
 	case !IsPercentage(p):
 		return bad("active_thread_percentage", Decimal(p), "more than 0 and at most 100")
 	case !isFraction(s.RequestFraction) || !isFraction(s.LimitFraction):
-		return bad("memory", "a fraction of "+Decimal(s.RequestFraction)+" with a limit of "+Decimal(s.LimitFraction), "fractions above 0 and at most 1")
+		return bad("memory", "a fraction of "+Decimal(s.RequestFraction)+" with a limit of "+Decimal(s.LimitFraction),
+			"fractions above 0 and at most 1")
 	case s.LimitFraction > 0 && s.RequestFraction > s.LimitFraction:
-		return bad("memory", "a fraction of "+Decimal(s.RequestFraction)+" with a limit of "+Decimal(s.LimitFraction), "a request within the limit")
+		return bad("memory", "a fraction of "+Decimal(s.RequestFraction)+" with a limit of "+Decimal(s.LimitFraction),
+			"a request within the limit")
 	case s.RequestFraction+s.LimitFraction > 0 && s.MemoryRequest+s.MemoryLimit > 0:
 		return bad("memory", "fractions beside amounts", "the one or the other")
 	case s.MemoryLimit > 0 && s.MemoryRequest > s.MemoryLimit:

@@ -17,7 +17,9 @@ func Daemons(h *gpu.Host, c *gpu.PartitionConfig, gpuIDs []string) []gpu.MPSDaem
 	if c.MPS == nil {
 		return nil
 	}
-	gpus := slices.SortedFunc(slices.Values(withIDs(h, gpuIDs)), func(a, b *gpu.GPU) int { return cmp.Compare(gpu.FoldID(a.ID), gpu.FoldID(b.ID)) })
+	gpus := slices.SortedFunc(slices.Values(withIDs(h, gpuIDs)), func(a, b *gpu.GPU) int {
+		return cmp.Compare(gpu.FoldID(a.ID), gpu.FoldID(b.ID))
+	})
 	gpus = slices.CompactFunc(gpus, func(a, b *gpu.GPU) bool { return a == b })
 	var out []gpu.MPSDaemonSpec
 	for _, g := range gpus {
@@ -39,7 +41,8 @@ func Daemons(h *gpu.Host, c *gpu.PartitionConfig, gpuIDs []string) []gpu.MPSDaem
 func newDaemon(c *gpu.PartitionConfig, first gpu.SharedDevice) gpu.MPSDaemonSpec {
 	return gpu.MPSDaemonSpec{
 		Name: daemonName(c, first), Devices: []gpu.SharedDevice{first}, User: c.MPS.User, MultiUser: c.MPS.MultiUser,
-		ActiveThreadPercentage: c.MPS.ActiveThreadPercentage, PinnedMemoryLimit: c.MPS.PinnedMemoryLimit, StaticPartitions: c.MPS.StaticPartitions,
+		ActiveThreadPercentage: c.MPS.ActiveThreadPercentage, PinnedMemoryLimit: c.MPS.PinnedMemoryLimit,
+		StaticPartitions: c.MPS.StaticPartitions,
 	}
 }
 

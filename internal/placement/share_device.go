@@ -94,16 +94,22 @@ func (l GPULayout) devices(g *gpu.GPU) []*Device {
 		return []*Device{d}
 	}
 	if why := ForVMs(g, l.Config); why != "" {
-		return whole(&ShareLack{Code: LackForVMs, Found: why, Wanted: "a GPU for containers", Fix: "Choose another GPU; one that is for VMs is not shared with containers."})
+		return whole(&ShareLack{
+			Code: LackForVMs, Found: why, Wanted: "a GPU for containers",
+			Fix: "Choose another GPU; one that is for VMs is not shared with containers.",
+		})
 	}
 	c := l.Config
 	switch {
 	case g.Problem != "":
-		return whole(&ShareLack{Code: LackLayout, Found: "does not work (" + g.Problem + ")", Wanted: "a GPU that works", Fix: "Repair the GPU or its driver."})
+		return whole(&ShareLack{
+			Code: LackLayout, Found: "does not work (" + g.Problem + ")", Wanted: "a GPU that works", Fix: "Repair the GPU or its driver.",
+		})
 	case l.inMIG && c != nil && !c.HasMIG():
 		return whole(&ShareLack{
-			Code: LackLayout, Found: "is in MIG mode, which its partition config " + strconv.Quote(c.ID) + " does not want", Wanted: "the layout of kind `" + string(c.Kind) + "`",
-			Fix: "Turn MIG mode off on the GPU and apply the partition config.",
+			Code: LackLayout, Found: "is in MIG mode, which its partition config " + strconv.Quote(c.ID) + " does not want",
+			Wanted: "the layout of kind `" + string(c.Kind) + "`",
+			Fix:    "Turn MIG mode off on the GPU and apply the partition config.",
 		})
 	case !l.inMIG && c != nil && c.HasMIG():
 		return whole(&ShareLack{
@@ -111,7 +117,10 @@ func (l GPULayout) devices(g *gpu.GPU) []*Device {
 			Fix: "Apply the partition config.",
 		})
 	case !l.inMIG && g.ComputeMode == gpu.ComputeProhibited:
-		return whole(&ShareLack{Code: LackLayout, Found: "is in compute mode prohibited", Wanted: "a GPU that processes may use", Fix: "Run `nvidia-smi -c DEFAULT` for it."})
+		return whole(&ShareLack{
+			Code: LackLayout, Found: "is in compute mode prohibited", Wanted: "a GPU that processes may use",
+			Fix: "Run `nvidia-smi -c DEFAULT` for it.",
+		})
 	case !l.inMIG:
 		return whole(nil)
 	case len(l.Instances) == 0:
@@ -120,7 +129,9 @@ func (l GPULayout) devices(g *gpu.GPU) []*Device {
 			Fix: "Create GPU instances with a gpu_partition_config with `mig`.",
 		})
 	}
-	instances := slices.SortedFunc(slices.Values(l.Instances), func(a, b LayoutInstance) int { return comparePlacements(a.MIGPlacement, b.MIGPlacement) })
+	instances := slices.SortedFunc(slices.Values(l.Instances), func(a, b LayoutInstance) int {
+		return comparePlacements(a.MIGPlacement, b.MIGPlacement)
+	})
 	out := make([]*Device, len(instances))
 	for i, in := range instances {
 		out[i] = l.device(g, gpu.SharedDevice{GPU: g.ID, Instance: &in.MIGPlacement}, in.Memory, in.slices)
@@ -137,7 +148,10 @@ func (l GPULayout) devices(g *gpu.GPU) []*Device {
 // device is one device of a layout. Its memory and compute slices are those of the
 // instance.
 func (l GPULayout) device(g *gpu.GPU, at gpu.SharedDevice, memory gpu.Bytes, compute int) *Device {
-	d := &Device{SharedDevice: at, OnGPU: g, Mode: modeIn(l.Config, at), Config: l.Config, Memory: memory, part: partOf(g, at, memory), Oversubscription: 1, Seats: 1}
+	d := &Device{
+		SharedDevice: at, OnGPU: g, Mode: modeIn(l.Config, at), Config: l.Config, Memory: memory, part: partOf(g, at, memory),
+		Oversubscription: 1, Seats: 1,
+	}
 	d.group = string(d.Mode)
 	if at.Instance != nil {
 		d.group = "instance " + DeviceText(at)

@@ -102,7 +102,8 @@ func (e *ShareNoRoomError) Why() string {
 	parts = append(parts, lacks...)
 	if len(e.Fits) > 0 {
 		fits := words.Each(e.Fits, DeviceText)
-		parts = append(parts, fmt.Sprintf("it wants %s that one process reaches, and would fit on %s%s", words.Plural(e.Want, "device"), words.Verb(len(fits), "", "each of "), words.Join(fits)))
+		parts = append(parts, fmt.Sprintf("it wants %s that one process reaches, and would fit on %s%s",
+			words.Plural(e.Want, "device"), words.Verb(len(fits), "", "each of "), words.Join(fits)))
 	}
 	if len(parts) == 0 {
 		return "there is no GPU for it"
@@ -130,7 +131,8 @@ func (e *ShareNoRoomError) Fix() string {
 	case len(e.Lacks) == 0 && len(e.Fits) == 0:
 		return "Choose another host, or cover its GPUs with a gpu_partition_config or a gpu_pool that the share names."
 	case len(e.Lacks) == 0 || len(e.Fits) > 0:
-		return "Ask for fewer devices, or cover the GPUs with one gpu_partition_config, in which one MPS daemon serves them all (`daemons` is not \"per_gpu\")."
+		return "Ask for fewer devices, or cover the GPUs with one gpu_partition_config, in which one MPS daemon serves them all (`daemons` is " +
+			"not \"per_gpu\")."
 	}
 	return slices.MaxFunc(e.Lacks, func(a, b ShareLack) int { return cmp.Compare(lackRank(a.Code), lackRank(b.Code)) }).Fix
 }
@@ -177,7 +179,8 @@ func apart(share string, a, b *Device) *ShareError {
 	if a.Mode == gpu.ShareMPS && b.Mode == gpu.ShareMPS {
 		f = ShareApartDaemon
 	}
-	return wrongShare(f, "", "share %q is on %s (mode %s) and %s (mode %s), which no process reaches together", share, DeviceText(a.SharedDevice), a.Mode, DeviceText(b.SharedDevice), b.Mode)
+	return wrongShare(f, "", "share %q is on %s (mode %s) and %s (mode %s), which no process reaches together",
+		share, DeviceText(a.SharedDevice), a.Mode, DeviceText(b.SharedDevice), b.Mode)
 }
 
 // ShareQuotaError is a label that would have more of a pool than its quota.
@@ -192,7 +195,8 @@ type ShareQuotaError struct {
 }
 
 func (e *ShareQuotaError) Error() string {
-	return fmt.Sprintf("share %s of label %s would exceed the label's quota of pool %s: %s, of which %s", strconv.Quote(e.Share), strconv.Quote(e.Label), strconv.Quote(e.Pool), e.Found(), e.Wanted())
+	return fmt.Sprintf("share %s of label %s would exceed the label's quota of pool %s: %s, of which %s",
+		strconv.Quote(e.Share), strconv.Quote(e.Label), strconv.Quote(e.Pool), e.Found(), e.Wanted())
 }
 
 // Found says what the quota is and who takes it.

@@ -140,8 +140,9 @@ func (h *SharedHost) stay(s *gpu.Share) ([]*Device, error) {
 			noRoom.Lacks = append(noRoom.Lacks, h.gone(at))
 			continue
 		case s.Pool != "" && h.Pools[gpu.FoldID(s.Pool)] != nil && !gpu.SameID(d.pool.id, s.Pool):
-			noRoom.Lacks = append(noRoom.Lacks, *d.lack(LackPool, "is not in pool "+strconv.Quote(h.Pools[gpu.FoldID(s.Pool)].Name)+" any more", "a GPU of the pool",
-				"Leave the GPU in the pool, or destroy the share first."))
+			noRoom.Lacks = append(noRoom.Lacks,
+				*d.lack(LackPool, "is not in pool "+strconv.Quote(h.Pools[gpu.FoldID(s.Pool)].Name)+" any more", "a GPU of the pool",
+					"Leave the GPU in the pool, or destroy the share first."))
 			continue
 		case len(out) > 0 && d.group != out[0].group:
 			return nil, apart(s.Name, out[0], d)
@@ -159,7 +160,10 @@ func (h *SharedHost) stay(s *gpu.Share) ([]*Device, error) {
 
 // gone says why a device that a share has is not there.
 func (h *SharedHost) gone(at gpu.SharedDevice) ShareLack {
-	l := ShareLack{Device: at, Code: LackMissing, Found: "is not on the host", Wanted: "the device that the share was placed on", Fix: "Bring the GPU back, or replace the share."}
+	l := ShareLack{
+		Device: at, Code: LackMissing, Found: "is not on the host", Wanted: "the device that the share was placed on",
+		Fix: "Bring the GPU back, or replace the share.",
+	}
 	g, ok := h.Host.GPU(at.GPU)
 	switch {
 	case !ok:

@@ -79,7 +79,8 @@ func (i PackItem) class() string {
 	for n, room := range i.Rooms {
 		rooms[n] = room.Key
 	}
-	return fmt.Sprintf("%d %d %v %v %v %v %q %q %q %d %q %q", s.MemoryRequest, s.MemoryLimit, s.RequestFraction, s.LimitFraction, s.ActiveThreadPercentage, s.ClientPriority != nil,
+	return fmt.Sprintf("%d %d %v %v %v %v %q %q %q %d %q %q", s.MemoryRequest, s.MemoryLimit, s.RequestFraction,
+		s.LimitFraction, s.ActiveThreadPercentage, s.ClientPriority != nil,
 		gpu.FoldID(s.Pool), gpu.FoldID(s.Config), s.Profile, DevicesWanted(s), s.GPUIDs, rooms)
 }
 

@@ -89,8 +89,10 @@ func arrange(items []PackItem) (at map[*gpu.Share][]*Device, v Verdict) {
 // CompareItems orders shares by how hard they are to place.
 func CompareItems(a, b PackItem) int {
 	return cmp.Or(
-		cmp.Compare(DevicesWanted(b.Share), DevicesWanted(a.Share)), cmp.Compare(len(b.Share.GPUIDs), len(a.Share.GPUIDs)), cmp.Compare(b.size, a.size),
-		cmp.Compare(b.Share.MemoryRequest, a.Share.MemoryRequest), cmp.Compare(b.Share.MemoryLimit, a.Share.MemoryLimit), cmp.Compare(a.Label, b.Label),
+		cmp.Compare(DevicesWanted(b.Share), DevicesWanted(a.Share)), cmp.Compare(len(b.Share.GPUIDs), len(a.Share.GPUIDs)),
+		cmp.Compare(b.size, a.size),
+		cmp.Compare(b.Share.MemoryRequest, a.Share.MemoryRequest), cmp.Compare(b.Share.MemoryLimit, a.Share.MemoryLimit),
+		cmp.Compare(a.Label, b.Label),
 	)
 }
 

@@ -169,7 +169,8 @@ func compareFit(a, b *Device) int {
 	}
 	if a.exclusive() == 0 {
 		ta, tb := a.Taken(), b.Taken()
-		return cmp.Or(cmp.Compare(round(tb.fraction/b.part), round(ta.fraction/a.part)), cmp.Compare(tb.shares, ta.shares), cmp.Compare(a.Memory, b.Memory))
+		return cmp.Or(cmp.Compare(round(tb.fraction/b.part), round(ta.fraction/a.part)), cmp.Compare(tb.shares, ta.shares),
+			cmp.Compare(a.Memory, b.Memory))
 	}
 	return cmp.Compare(a.Memory, b.Memory)
 }

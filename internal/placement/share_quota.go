@@ -98,7 +98,9 @@ func QuotaError(s *gpu.Share, pool, host string, quota gpu.PoolQuota, before, af
 	if !yes {
 		return nil
 	}
-	return &ShareQuotaError{Share: s.Name, Host: host, Pool: pool, Label: s.Label, What: what, Quota: most, Taken: taken, Wants: wants, By: before.By}
+	return &ShareQuotaError{
+		Share: s.Name, Host: host, Pool: pool, Label: s.Label, What: what, Quota: most, Taken: taken, Wants: wants, By: before.By,
+	}
 }
 
 // Beyond counts by how much a quota is exceeded, so that more of it counts as worse: in

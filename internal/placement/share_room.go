@@ -13,15 +13,20 @@ import (
 func (d *Device) lacks(s *gpu.Share) *ShareLack {
 	switch {
 	case d.pool.id != "" && s.Pool == "":
-		return d.lack(LackPool, "is in pool "+strconv.Quote(d.pool.name), "a device outside of pools", "Draw from it with `pool` in place of `host`, or choose another GPU. A pool that this run takes away is gone only in the next apply.")
+		return d.lack(LackPool, "is in pool "+strconv.Quote(d.pool.name), "a device outside of pools",
+			"Draw from it with `pool` in place of `host`, or choose another GPU. A pool that this run takes away is gone only in the next apply.")
 	case s.Config != "" && (d.Config == nil || !gpu.SameID(d.Config.ID, s.Config)):
-		return d.lack(LackConfig, "is not covered by partition config "+strconv.Quote(s.Config), "a GPU of that config", "Name GPUs of the config, or leave `config` out.")
+		return d.lack(LackConfig, "is not covered by partition config "+strconv.Quote(s.Config), "a GPU of that config",
+			"Name GPUs of the config, or leave `config` out.")
 	case s.Profile != "" && d.Instance == nil:
-		return d.lack(LackProfile, "is not a GPU instance", "an instance of profile "+s.Profile, "Leave `mig_profile` out, or cover the GPU with a gpu_partition_config with `mig`.")
+		return d.lack(LackProfile, "is not a GPU instance", "an instance of profile "+s.Profile,
+			"Leave `mig_profile` out, or cover the GPU with a gpu_partition_config with `mig`.")
 	case s.Profile != "" && d.Instance.Profile != s.Profile:
-		return d.lack(LackProfile, "is of another profile", "an instance of profile "+s.Profile, "Write a profile that the GPU has an instance of.")
+		return d.lack(LackProfile, "is of another profile", "an instance of profile "+s.Profile,
+			"Write a profile that the GPU has an instance of.")
 	case d.Instance != nil && DevicesWanted(s) > 1:
-		return d.lack(LackApart, "is a GPU instance, beside which a process reaches no other", words.Plural(DevicesWanted(s), "device"), "Take one GPU instance for each share.")
+		return d.lack(LackApart, "is a GPU instance, beside which a process reaches no other", words.Plural(DevicesWanted(s), "device"),
+			"Take one GPU instance for each share.")
 	}
 	return d.limits(s)
 }
@@ -106,7 +111,8 @@ func (d *Device) explain(code LackCode, s *gpu.Share) *ShareLack {
 	switch code {
 	case LackMode:
 		if d.hasPartitions() {
-			return d.lack(code, "has static partitions of its multiprocessors, and the share does not say how large its own is", "`active_thread_percentage`",
+			return d.lack(code, "has static partitions of its multiprocessors, and the share does not say how large its own is",
+				"`active_thread_percentage`",
 				"Write `active_thread_percentage`, which is the size of the share's partition there, or take a GPU without `static_partitions`.")
 		}
 		attribute := "client_priority"
@@ -116,29 +122,36 @@ func (d *Device) explain(code LackCode, s *gpu.Share) *ShareLack {
 		return d.lack(code, "is of mode "+string(d.Mode)+", in which processes have no such setting", "`"+attribute+"`",
 			"Leave `"+attribute+"` out, or take a GPU of a gpu_partition_config with `mps`.")
 	case LackFigure:
-		return d.lack(code, "does not tell how much memory it has", "a known amount, of which the share requests a part", "Leave `memory` out, or take a device whose memory is known.")
+		return d.lack(code, "does not tell how much memory it has", "a known amount, of which the share requests a part",
+			"Leave `memory` out, or take a device whose memory is known.")
 	case LackSize:
 		return d.lack(code, "has "+d.Memory.String(), max(d.Request(s), d.Limit(s)).String(), "Ask for less memory, or take a larger device.")
 	case LackClients:
-		return d.lack(code, "takes "+words.Plural(d.Seats, "MPS client")+" and already has as many"+others, "one more share", "Choose another device, or destroy one of these shares.")
+		return d.lack(code, "takes "+words.Plural(d.Seats, "MPS client")+" and already has as many"+others,
+			"one more share", "Choose another device, or destroy one of these shares.")
 	case LackReplicas:
-		return d.lack(code, "has "+words.Plural(d.Seats, "replica")+" and none left"+others, "one more", "Raise `replicas` in its partition config, choose another device, or destroy one of these shares.")
+		return d.lack(code, "has "+words.Plural(d.Seats, "replica")+" and none left"+others, "one more",
+			"Raise `replicas` in its partition config, choose another device, or destroy one of these shares.")
 	case LackTaken:
 		return d.lack(code, "is taken by"+strings.TrimPrefix(others, " beside"), "a "+d.noun()+" for itself",
-			"Choose another "+d.noun()+", or cover the GPU with a gpu_partition_config with `mps` or `time_slicing`, so that several shares can use it.")
+			"Choose another "+d.noun()+
+				", or cover the GPU with a gpu_partition_config with `mps` or `time_slicing`, so that several shares can use it.")
 	case LackMemory:
-		return d.lack(code, "has "+(d.Memory-min(t.Request, d.Memory)).String()+" of "+d.Memory.String()+" left"+others, "a request for "+d.Request(s).String(),
+		return d.lack(code, "has "+(d.Memory-min(t.Request, d.Memory)).String()+" of "+d.Memory.String()+" left"+others,
+			"a request for "+d.Request(s).String(),
 			"Request less memory, choose another device, or destroy one of these shares.")
 	case LackLimit:
 		left := gpu.Bytes(max(d.limitsAllowed()-float64(t.Limit), 0))
 		return d.lack(code, "allows memory limits of "+left.String()+" more"+others+d.ratioText(), "a limit of "+d.Limit(s).String(),
 			"Lower the limit, or raise `oversubscription` in its partition config: limits may then add up to more than the device has.")
 	case LackThreads:
-		fix := "Lower `active_thread_percentage`, or raise `oversubscription` in its partition config: percentages may then add up to more than 100."
+		fix := "Lower `active_thread_percentage`, or raise `oversubscription` in its partition config: percentages may then add up to more " +
+			"than 100."
 		if d.hasPartitions() {
 			fix = "Lower `active_thread_percentage`, or take another device: static partitions never overlap."
 		}
-		return d.lack(code, "has "+Percent(max(d.threadsAllowed()-t.Threads, 0))+" of its threads left"+others+d.ratioText(), Percent(s.ActiveThreadPercentage),
+		return d.lack(code, "has "+Percent(max(d.threadsAllowed()-t.Threads, 0))+" of its threads left"+others+d.ratioText(),
+			Percent(s.ActiveThreadPercentage),
 			fix)
 	case LackMissing, LackForVMs, LackLayout, LackPool, LackConfig, LackProfile, LackApart:
 	}

@@ -77,8 +77,10 @@ func ResolveVGPU(g *gpu.GPU, l *gpu.VGPULayout) (VGPUTarget, error) {
 	if wanted[0].typ.MIGProfile != "" {
 		return t, t.inInstances(g, l)
 	}
-	if i := slices.IndexFunc(wanted, func(d vgpuDemand) bool { return d.typ.FrameBuffer == 0 }); i >= 0 && len(wanted) > 1 && l.Heterogeneous == nil && !g.VGPU.Heterogeneous {
-		err := unfit(VGPUSizes, "the driver does not tell the frame buffer size of %s, and so not whether %s differ in it", wanted[i].typ.Name, demandsText(wanted))
+	if i := slices.IndexFunc(wanted, func(d vgpuDemand) bool { return d.typ.FrameBuffer == 0 }); i >= 0 &&
+		len(wanted) > 1 && l.Heterogeneous == nil && !g.VGPU.Heterogeneous {
+		err := unfit(VGPUSizes, "the driver does not tell the frame buffer size of %s, and so not whether %s differ in it",
+			wanted[i].typ.Name, demandsText(wanted))
 		err.Fix = "Write `heterogeneous`, or one type only."
 		return VGPUTarget{}, err
 	}
@@ -114,7 +116,9 @@ func mixes(g *gpu.GPU) bool { return g.VGPU.HeterogeneousSupported || inMIGMode(
 // room for them.
 func (t *VGPUTarget) inInstances(g *gpu.GPU, l *gpu.VGPULayout) error {
 	if l.Heterogeneous != nil && *l.Heterogeneous {
-		return unfit(VGPUNoMode, "%s live in GPU instances, whose sizes differ without heterogeneous mode, and which a GPU in that mode does not have", demandsText(t.wanted))
+		return unfit(VGPUNoMode,
+			"%s live in GPU instances, whose sizes differ without heterogeneous mode, and which a GPU in that mode does not have",
+			demandsText(t.wanted))
 	}
 	profiles := MIGProfiles(g)
 	for _, d := range t.wanted {
@@ -156,7 +160,8 @@ func vgpuInstances(profiles []gpu.MIGProfile, wanted []vgpuDemand) (map[string]i
 		if f, more := first[name]; !more {
 			first[name] = d
 		} else if f.typ.FrameBuffer != d.typ.FrameBuffer && max(each, perInstance(profile, f.typ)) > 1 {
-			return nil, unfit(VGPUBeside, notBeside, f.typ.Name, d.typ.Name, "an instance of "+name+" takes several vGPUs of one frame buffer size, and the driver chooses which")
+			return nil, unfit(VGPUBeside, notBeside, f.typ.Name, d.typ.Name,
+				"an instance of "+name+" takes several vGPUs of one frame buffer size, and the driver chooses which")
 		}
 		count[name] += d.count
 		out[name] = (count[name] + each - 1) / each
@@ -215,7 +220,8 @@ func sharedAlike(fault *LayoutError, wanted []vgpuDemand) {
 	backed := func(d vgpuDemand) bool { return d.typ.MIGProfile != "" }
 	in, out := slices.IndexFunc(wanted, backed), slices.IndexFunc(wanted, func(d vgpuDemand) bool { return !backed(d) })
 	if in >= 0 && out >= 0 {
-		fault.add(VGPUBeside, notBeside, wanted[in].typ.Name, wanted[out].typ.Name, "the first lives in a GPU instance, the second shares a GPU that is not in MIG mode")
+		fault.add(VGPUBeside, notBeside, wanted[in].typ.Name, wanted[out].typ.Name,
+			"the first lives in a GPU instance, the second shares a GPU that is not in MIG mode")
 	}
 }
 

@@ -54,12 +54,15 @@ func (p VGPUPlan) Switches(g *gpu.GPU) bool {
 
 // Changes tells whether a GPU is not yet as planned.
 func (p VGPUPlan) Changes(g *gpu.GPU) bool {
-	return len(p.Remove)+len(p.Create) > 0 || p.Switches(g) || p.Heterogeneous != g.VGPU.Heterogeneous || p.SetsMode(g) || p.MIG != nil && p.MIG.Changes()
+	return len(p.Remove)+len(p.Create) > 0 || p.Switches(g) || p.Heterogeneous != g.VGPU.Heterogeneous ||
+		p.SetsMode(g) || p.MIG != nil && p.MIG.Changes()
 }
 
 // Layout is what the GPU has after the plan.
 func (p VGPUPlan) Layout() gpu.Layout {
-	out := gpu.Layout{VGPU: &gpu.VGPUState{FunctionsOn: p.FunctionsOn, Heterogeneous: p.Heterogeneous, Places: sortPlaces(slices.Concat(p.Keep, p.Create))}}
+	out := gpu.Layout{
+		VGPU: &gpu.VGPUState{FunctionsOn: p.FunctionsOn, Heterogeneous: p.Heterogeneous, Places: sortPlaces(slices.Concat(p.Keep, p.Create))},
+	}
 	if p.MIG != nil && p.MIG.Enable {
 		out.MIG = &gpu.MIGState{Enabled: true, Placements: p.MIG.Layout()}
 	}
@@ -84,7 +87,8 @@ func LayOutVGPU(g *gpu.GPU, l *gpu.VGPULayout, given gpu.Layout, quiesced ...str
 	case inMIGMode(g):
 		return VGPUPlan{}, sharesInMIGMode()
 	}
-	return planVGPU(g, gpu.VGPUState{FunctionsOn: t.functionsOn, Heterogeneous: t.heterogeneous, Places: arrangeVGPUs(g, t.wanted)}, mig, quiesced)
+	return planVGPU(g, gpu.VGPUState{FunctionsOn: t.functionsOn, Heterogeneous: t.heterogeneous, Places: arrangeVGPUs(g, t.wanted)},
+		mig, quiesced)
 }
 
 // instancesWish is a wanted MIG mode, and how instances that there are become those of it.
@@ -94,7 +98,9 @@ type instancesWish struct {
 }
 
 func follows(g *gpu.GPU, s gpu.MIGState) *instancesWish {
-	return &instancesWish{enable: s.Enabled, plan: func(have []MIGInstance) (MIGPlan, error) { return FollowMIG(MIGProfiles(g), have, s.Placements) }}
+	return &instancesWish{
+		enable: s.Enabled, plan: func(have []MIGInstance) (MIGPlan, error) { return FollowMIG(MIGProfiles(g), have, s.Placements) },
+	}
 }
 
 // FollowVGPU plans modes and vGPUs at given places, as they were before or are declared, and
@@ -145,9 +151,11 @@ func checkPlaces(g *gpu.GPU, s gpu.VGPUState, mig *gpu.MIGState) error {
 			wanted[same].count++
 		}
 		if (p.Function == gpu.Itself) != (v.Functions == 0) || p.Function >= v.Functions && p.Function != gpu.Itself {
-			fault.add(VGPUFunction, "%s cannot be %s: the GPU has %s", p.Type, functionText(p.Function), words.Plural(v.Functions, "virtual function"))
+			fault.add(VGPUFunction, "%s cannot be %s: the GPU has %s", p.Type, functionText(p.Function),
+				words.Plural(v.Functions, "virtual function"))
 		}
-		if o := slices.IndexFunc(s.Places[:i], func(o gpu.VGPUPlace) bool { return o.Function == p.Function }); o >= 0 && p.Function != gpu.Itself {
+		if o := slices.IndexFunc(s.Places[:i], func(o gpu.VGPUPlace) bool { return o.Function == p.Function }); o >= 0 &&
+			p.Function != gpu.Itself {
 			fault.add(VGPUFunction, "%s and %s cannot both be %s", p.Type, s.Places[o].Type, functionText(p.Function))
 		}
 	}

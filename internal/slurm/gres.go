@@ -228,7 +228,8 @@ func (g *GPU) check(capabilities map[int]bool) error {
 			return fmt.Errorf("%q is not the type of a MIG device such as \"1g.10gb\"", m.Type)
 		}
 		if len(m.Capabilities) != 2 {
-			return fmt.Errorf("MIG device %q has %d capability devices, but two are wanted: those of its GPU instance and of its compute instance, as /proc/driver/nvidia-caps/mig-minors lists them", m.Type, len(m.Capabilities))
+			return fmt.Errorf("MIG device %q has %d capability devices, but two are wanted: those of its GPU instance and of its compute "+
+				"instance, as /proc/driver/nvidia-caps/mig-minors lists them", m.Type, len(m.Capabilities))
 		}
 		// Compute instances may have their GPU instance in common.
 		for _, minor := range m.Capabilities {

@@ -38,9 +38,12 @@ NodeName=gpu[01-02] Name=gpu Type=a100 File=/dev/nvidia3
 NodeName=gpu[01-02] Name=mps Count=100 File=/dev/nvidia1
 NodeName=gpu[01-02] Name=mps Count=100 File=/dev/nvidia3
 NodeName=gpu[01-02] Name=shard Count=8 File=/dev/nvidia2
-NodeName=mig AutoDetect=off Name=gpu Type=3g.40gb MultipleFiles=/dev/nvidia0,/dev/nvidia-caps/nvidia-cap12,/dev/nvidia-caps/nvidia-cap13 Cores=0-7
-NodeName=mig AutoDetect=off Name=gpu Type=1g.10gb MultipleFiles=/dev/nvidia0,/dev/nvidia-caps/nvidia-cap66,/dev/nvidia-caps/nvidia-cap67 Cores=0-7
-NodeName=mig AutoDetect=off Name=gpu Type=1g.10gb MultipleFiles=/dev/nvidia0,/dev/nvidia-caps/nvidia-cap66,/dev/nvidia-caps/nvidia-cap68 Cores=0-7
+NodeName=mig AutoDetect=off Name=gpu Type=3g.40gb MultipleFiles=/dev/nvidia0,/dev/nvidia-caps/nvidia-cap12,/dev/nvidia-caps/nvidia-cap13 ` +
+			`Cores=0-7
+NodeName=mig AutoDetect=off Name=gpu Type=1g.10gb MultipleFiles=/dev/nvidia0,/dev/nvidia-caps/nvidia-cap66,/dev/nvidia-caps/nvidia-cap67 ` +
+			`Cores=0-7
+NodeName=mig AutoDetect=off Name=gpu Type=1g.10gb MultipleFiles=/dev/nvidia0,/dev/nvidia-caps/nvidia-cap66,/dev/nvidia-caps/nvidia-cap68 ` +
+			`Cores=0-7
 NodeName=mig AutoDetect=off Name=gpu File=/dev/nvidia1
 NodeName=auto AutoDetect=nvml
 `,
@@ -60,30 +63,33 @@ func TestRenderRefuses(t *testing.T) {
 		return []slurm.MIGDevice{{Type: "1g.10gb", Capabilities: capabilities}}
 	}
 	for says, nodes := range map[string][]slurm.Node{
-		"there is no node":                                nil,
-		`node "": it is not the name`:                     {{GPUs: []slurm.GPU{{}}}},
-		`node "a b": it is not the name`:                  {{Name: "a b", GPUs: []slurm.GPU{{}}}},
-		`node "a\nName=x": it is not`:                     {{Name: "a\nName=x", GPUs: []slurm.GPU{{}}}},
-		`AutoDetect is "rsmi"`:                            {{Name: "n", AutoDetect: "rsmi"}},
-		`node "n": it has no GPU`:                         {{Name: "n"}},
-		`node "o": it has no GPU`:                         {{Name: "o", AutoDetect: "off"}},
-		`node "n" is there twice`:                         {{Name: "n", AutoDetect: "nvml"}, {Name: "n", AutoDetect: "nvml"}},
-		`/dev/nvidia1 is there twice`:                     {{Name: "n", GPUs: []slurm.GPU{{Minor: 1}, {Minor: 1}}}},
-		`/dev/nvidia-1: its number`:                       {{Name: "n", GPUs: []slurm.GPU{{Minor: -1}}}},
-		`"a 100" is not a type`:                           {{Name: "n", GPUs: []slurm.GPU{{Type: "a 100"}}}},
-		`"100" is not a type`:                             {{Name: "n", GPUs: []slurm.GPU{{Type: "100"}}}},
-		`"0-" is not a list of cores`:                     {{Name: "n", GPUs: []slurm.GPU{{Cores: "0-"}}}},
-		`parts is below zero`:                             {{Name: "n", GPUs: []slurm.GPU{{MPS: -1}}}},
-		`by MPS and in shards`:                            {{Name: "n", GPUs: []slurm.GPU{{MPS: 100, Shards: 2}}}},
-		`divided by MIG, so that it cannot`:               {{Name: "n", GPUs: []slurm.GPU{{MIG: mig(1, 2), MPS: 100}}}},
-		`divided by MIG, so that its MIG devices`:         {{Name: "n", GPUs: []slurm.GPU{{MIG: mig(1, 2), Type: "a100"}}}},
-		`"" is not the type of a MIG device`:              {{Name: "n", GPUs: []slurm.GPU{{MIG: []slurm.MIGDevice{{Capabilities: []int{1, 2}}}}}}},
+		"there is no node":                        nil,
+		`node "": it is not the name`:             {{GPUs: []slurm.GPU{{}}}},
+		`node "a b": it is not the name`:          {{Name: "a b", GPUs: []slurm.GPU{{}}}},
+		`node "a\nName=x": it is not`:             {{Name: "a\nName=x", GPUs: []slurm.GPU{{}}}},
+		`AutoDetect is "rsmi"`:                    {{Name: "n", AutoDetect: "rsmi"}},
+		`node "n": it has no GPU`:                 {{Name: "n"}},
+		`node "o": it has no GPU`:                 {{Name: "o", AutoDetect: "off"}},
+		`node "n" is there twice`:                 {{Name: "n", AutoDetect: "nvml"}, {Name: "n", AutoDetect: "nvml"}},
+		`/dev/nvidia1 is there twice`:             {{Name: "n", GPUs: []slurm.GPU{{Minor: 1}, {Minor: 1}}}},
+		`/dev/nvidia-1: its number`:               {{Name: "n", GPUs: []slurm.GPU{{Minor: -1}}}},
+		`"a 100" is not a type`:                   {{Name: "n", GPUs: []slurm.GPU{{Type: "a 100"}}}},
+		`"100" is not a type`:                     {{Name: "n", GPUs: []slurm.GPU{{Type: "100"}}}},
+		`"0-" is not a list of cores`:             {{Name: "n", GPUs: []slurm.GPU{{Cores: "0-"}}}},
+		`parts is below zero`:                     {{Name: "n", GPUs: []slurm.GPU{{MPS: -1}}}},
+		`by MPS and in shards`:                    {{Name: "n", GPUs: []slurm.GPU{{MPS: 100, Shards: 2}}}},
+		`divided by MIG, so that it cannot`:       {{Name: "n", GPUs: []slurm.GPU{{MIG: mig(1, 2), MPS: 100}}}},
+		`divided by MIG, so that its MIG devices`: {{Name: "n", GPUs: []slurm.GPU{{MIG: mig(1, 2), Type: "a100"}}}},
+		`"" is not the type of a MIG device`: {
+			{Name: "n", GPUs: []slurm.GPU{{MIG: []slurm.MIGDevice{{Capabilities: []int{1, 2}}}}}},
+		},
 		`has 1 capability devices, but two`:               {{Name: "n", GPUs: []slurm.GPU{{MIG: mig(1)}}}},
 		`capability device -1 is below zero`:              {{Name: "n", GPUs: []slurm.GPU{{MIG: mig(-1, 2)}}}},
 		`/dev/nvidia-caps/nvidia-cap2 is another's`:       {{Name: "n", GPUs: []slurm.GPU{{MIG: mig(1, 2)}, {Minor: 1, MIG: mig(3, 2)}}}},
 		`node "n": /dev/nvidia0: it is divided by MIG, s`: {{Name: "n", GPUs: []slurm.GPU{{MIG: mig(1, 2), Shards: 1}}}},
 	} {
-		if got, err := slurm.Render(nodes); err == nil || !strings.Contains(err.Error(), says) && !strings.Contains(err.Error(), strings.ReplaceAll(says, "\n", `\n`)) || got.Conf != "" {
+		if got, err := slurm.Render(nodes); err == nil || !strings.Contains(err.Error(), says) &&
+			!strings.Contains(err.Error(), strings.ReplaceAll(says, "\n", `\n`)) || got.Conf != "" {
 			t.Errorf("got %v, want %s", err, says)
 		}
 	}

@@ -37,7 +37,8 @@ func TestSlurmReadsIt(t *testing.T) {
 		write(t, path, "")
 	}
 	write(t, filepath.Join(dir, "gres.conf"), conf)
-	main := fmt.Sprintf("ClusterName=test\nSlurmctldHost=localhost\nSelectType=select/cons_tres\nSlurmdSpoolDir=%s\nProctrackType=proctrack/pgid\nTaskPlugin=task/none\nGresTypes=%s\n", dir, gres.Types)
+	main := fmt.Sprintf(
+		"ClusterName=test\nSlurmctldHost=localhost\nSelectType=select/cons_tres\nSlurmdSpoolDir=%s\nProctrackType=proctrack/pgid\nTaskPlugin=task/none\nGresTypes=%s\n", dir, gres.Types)
 	for _, n := range nodes {
 		main += fmt.Sprintf("NodeName=%s CPUs=64 Gres=%s\n", n.Name, gres.Nodes[n.Name])
 	}

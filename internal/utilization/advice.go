@@ -57,7 +57,8 @@ func (f *Figures) Advice(history *History) []Advice {
 		history.advise(f.Idle, add)
 	}
 	if rests && f.Window < long && (history == nil || history.Idle == nil) {
-		add(ShortWindow, "this rests on %s. Look again at other times, or name a Prometheus server that keeps DCGM's metrics, before anything is taken away.", span(f.Window))
+		add(ShortWindow, "this rests on %s. Look again at other times, or name a Prometheus server that keeps DCGM's metrics, before anything "+
+			"is taken away.", span(f.Window))
 	}
 	return out
 }
@@ -76,7 +77,8 @@ func (u *Use) advise(watched string, add adder) {
 	case u.Allocated == 0 && idle:
 		add(Free, "nothing of it is allocated, and nothing used it %s.", watched)
 	case u.Allocated == 0 && len(u.Processes) > 0:
-		add(Unaccounted, "nothing of it is allocated, but %s of its %s of memory were used %s, by %s.", u.MemoryUsed, u.MemoryTotal, watched, names(u.Processes))
+		add(Unaccounted, "nothing of it is allocated, but %s of its %s of memory were used %s, by %s.",
+			u.MemoryUsed, u.MemoryTotal, watched, names(u.Processes))
 	case u.Allocated > 0 && idle:
 		add(Unused, "%s of it is allocated, and nothing used it %s.", percent(u.Allocated), watched)
 	case u.Allocated > 0 && u.resting():
@@ -85,7 +87,8 @@ func (u *Use) advise(watched string, add adder) {
 		u.size(watched, add)
 	}
 	if u.Allocated > 1 {
-		add(Oversubscribed, "%s of it is allocated: when all use what they were given at once, they slow each other down, and memory runs out.", percent(u.Allocated))
+		add(Oversubscribed, "%s of it is allocated: when all use what they were given at once, they slow each other down, and memory runs out.",
+			percent(u.Allocated))
 	}
 }
 
@@ -110,7 +113,9 @@ func (u *Use) size(watched string, add adder) {
 		return
 	}
 	if u.Busy != nil && u.SMActivity != nil && *u.Busy >= 50 && *u.SMActivity < *u.Busy*worthwhile {
-		add(Oversized, "kernels ran %.0f %% of the time %s, but on %.0f %% of its multiprocessors: several such workloads can have it at once by MPS.", *u.Busy, watched, *u.SMActivity)
+		add(Oversized,
+			"kernels ran %.0f %% of the time %s, but on %.0f %% of its multiprocessors: several such workloads can have it at once by MPS.",
+			*u.Busy, watched, *u.SMActivity)
 	}
 }
 
@@ -160,7 +165,8 @@ func (m *MIGFigures) advise(watched string, add adder) {
 // fragmented says what is lost, and whether another layout could help: where all slices
 // of compute are taken, none can.
 func (m *MIGFigures) fragmented() string {
-	text := fmt.Sprintf("%d of its %d slices of memory %s free, but no MIG profile can be placed on ", m.FreeMemory, m.MemorySlices, words.Verb(m.FreeMemory, "is", "are"))
+	text := fmt.Sprintf("%d of its %d slices of memory %s free, but no MIG profile can be placed on ",
+		m.FreeMemory, m.MemorySlices, words.Verb(m.FreeMemory, "is", "are"))
 	if m.Unallocatable == m.FreeMemory {
 		text += "what is free."
 	} else {
@@ -210,7 +216,8 @@ func (in *InstanceFigures) advise(profiles []gpu.MIGProfile, watched string, add
 	slices := *in.SMActivity / 100 * float64(in.Slices) * reserve
 	memory := float64(in.MemoryUsed) * reserve
 	if p := smallest(profiles, slices, memory); p != nil && p.Slices < in.Slices {
-		add(Oversized, "at most %s of its instance %s were used %s. With 50 %% headroom, a %s would do.", in.measured(), in.name(), watched, p.Name)
+		add(Oversized, "at most %s of its instance %s were used %s. With 50 %% headroom, a %s would do.",
+			in.measured(), in.name(), watched, p.Name)
 	}
 }
 
@@ -236,7 +243,8 @@ func (h *History) advise(idleNow *bool, add adder) {
 		add(LongView, "there is no record of it for the %s before %s.", span(h.To.Sub(h.From)), h.To.Format(time.DateOnly))
 		return
 	}
-	text := fmt.Sprintf("for the %s that were recorded before %s, it was idle %s of the time", span(h.Recorded), h.To.Format(time.DateOnly), percent(*h.Idle))
+	text := fmt.Sprintf("for the %s that were recorded before %s, it was idle %s of the time", span(h.Recorded),
+		h.To.Format(time.DateOnly), percent(*h.Idle))
 	var parts []string
 	for _, part := range []struct {
 		name  string

@@ -21,7 +21,8 @@ func texts(list []utilization.Advice) []string {
 }
 
 // short is what advice that rests on two seconds ends with.
-const short = "short_window: GPU G: this rests on 2 s. Look again at other times, or name a Prometheus server that keeps DCGM's metrics, before anything is taken away."
+const short = "short_window: GPU G: this rests on 2 s. Look again at other times, or name a Prometheus server that keeps DCGM's metrics, " +
+	"before anything is taken away."
 
 func reading(busy, sm *float64, used gpu.Bytes, processes ...gpu.Process) utilization.Reading {
 	return utilization.Reading{Busy: busy, SMActivity: sm, MemoryUsed: used, MemoryTotal: 80 * gib, Processes: processes}
@@ -41,24 +42,30 @@ func TestAdviceOnAGPU(t *testing.T) {
 			"unused: GPU G: 100 % of it is allocated, and nothing used it for the 2 s that were watched.", short,
 		}},
 		"held": {1, reading(number(0), number(0), 40*gib, python), []string{
-			"held: GPU G: 100 % of it is allocated, and python (PID 42, unit train.service) holds 40.0 GiB of its 80.0 GiB of memory, but computed nothing for the 2 s that were watched.", short,
+			"held: GPU G: 100 % of it is allocated, and python (PID 42, unit train.service) holds 40.0 GiB of its 80.0 GiB of memory, but " +
+				"computed nothing for the 2 s that were watched.", short,
 		}},
 		"oversized": {1, reading(number(90), number(10), 16*gib, python), []string{
-			"oversized: GPU G: 100 % of it is allocated, but at most 16.0 GiB of 80.0 GiB of memory and 10 % of its multiprocessors were used for the 2 s that were watched. " +
+			"oversized: GPU G: 100 % of it is allocated, but at most 16.0 GiB of 80.0 GiB of memory and 10 % of its multiprocessors were used for " +
+				"the 2 s that were watched. " +
 				"With 50 % headroom, 30 % of it would do.", short,
 		}},
 		"oversized by the coarser counter": {0.5, reading(number(10), nil, 8*gib, python), []string{
-			"oversized: GPU G: 50 % of it is allocated, but at most 8.0 GiB of 80.0 GiB of memory and 10 % of its time were used for the 2 s that were watched. " +
+			"oversized: GPU G: 50 % of it is allocated, but at most 8.0 GiB of 80.0 GiB of memory and 10 % of its time were used for the 2 s that " +
+				"were watched. " +
 				"With 50 % headroom, 15 % of it would do.", short,
 		}},
 		"busy on few multiprocessors": {1, reading(number(98), number(30), 60*gib, python), []string{
-			"oversized: GPU G: kernels ran 98 % of the time for the 2 s that were watched, but on 30 % of its multiprocessors: several such workloads can have it at once by MPS.", short,
+			"oversized: GPU G: kernels ran 98 % of the time for the 2 s that were watched, but on 30 % of its multiprocessors: several such " +
+				"workloads can have it at once by MPS.", short,
 		}},
 		"unaccounted": {0, reading(number(50), nil, 8*gib, python, gpu.Process{PID: 43}), []string{
-			"unaccounted: GPU G: nothing of it is allocated, but 8.0 GiB of its 80.0 GiB of memory were used for the 2 s that were watched, by python (PID 42, unit train.service) and a process (PID 43).", short,
+			"unaccounted: GPU G: nothing of it is allocated, but 8.0 GiB of its 80.0 GiB of memory were used for the 2 s that were watched, by " +
+				"python (PID 42, unit train.service) and a process (PID 43).", short,
 		}},
 		"oversubscribed": {1.5, reading(number(90), number(90), 70*gib, python), []string{
-			"oversubscribed: GPU G: 150 % of it is allocated: when all use what they were given at once, they slow each other down, and memory runs out.", short,
+			"oversubscribed: GPU G: 150 % of it is allocated: when all use what they were given at once, they slow each other down, and memory " +
+				"runs out.", short,
 		}},
 		"well used":          {1, reading(number(90), number(80), 60*gib, python), nil},
 		"reserve is kept":    {1, reading(number(34), nil, 8*gib, python), nil}, // 51 % with the reserve
@@ -108,7 +115,8 @@ func TestAdviceOnMIG(t *testing.T) {
 		"a smaller one would do": {
 			[]gpu.MIGPlacement{at("3g.40gb", 4)},
 			func(in []utilization.Instance) { use(&in[0], number(20), 9*gib, python) },
-			[]string{"oversized: GPU G: at most 9.0 GiB of 40.0 GiB of memory and 20 % of its multiprocessors of its instance 3g.40gb at 4 were used for the 2 s that were watched. " +
+			[]string{"oversized: GPU G: at most 9.0 GiB of 40.0 GiB of memory and 20 % of its multiprocessors of its instance 3g.40gb at 4 were " +
+				"used for the 2 s that were watched. " +
 				"With 50 % headroom, a 1g.20gb would do.", short},
 		},
 		"it is just right": {
@@ -119,7 +127,10 @@ func TestAdviceOnMIG(t *testing.T) {
 		"held": {
 			[]gpu.MIGPlacement{at("1g.10gb", 0)},
 			func(in []utilization.Instance) { use(&in[0], number(0), 2*gib, python) },
-			[]string{"held: GPU G: its instance 1g.10gb at 0 is allocated, and python (PID 42) holds 2.0 GiB of its 40.0 GiB of memory, but computed nothing for the 2 s that were watched.", short},
+			[]string{
+				"held: GPU G: its instance 1g.10gb at 0 is allocated, and python (PID 42) holds 2.0 GiB of its 40.0 GiB of memory, but computed " +
+					"nothing for the 2 s that were watched.", short,
+			},
 		},
 		"unaccounted": {
 			[]gpu.MIGPlacement{at("3g.40gb", 4), at("1g.10gb", 0)},
@@ -128,7 +139,9 @@ func TestAdviceOnMIG(t *testing.T) {
 				use(&in[1], number(5), 1*gib, python)
 				in[1].Allocated = 0
 			},
-			[]string{"unaccounted: GPU G: its instance 1g.10gb at 0 is not allocated, but used for the 2 s that were watched, by python (PID 42).", short},
+			[]string{
+				"unaccounted: GPU G: its instance 1g.10gb at 0 is not allocated, but used for the 2 s that were watched, by python (PID 42).", short,
+			},
 		},
 		"all memory is taken": {
 			[]gpu.MIGPlacement{at("1g.20gb", 0), at("1g.20gb", 2), at("3g.40gb", 4)},
@@ -188,7 +201,8 @@ func TestAdviceWithALongView(t *testing.T) {
 	}{
 		"never used": {
 			func(time.Time) float64 { return 0 },
-			"it was idle 100 % of the time (nights 100 %, weekends 100 %, working days 100 %), and 0 % busy at most. It can be shared, or given to somebody else.",
+			"it was idle 100 % of the time (nights 100 %, weekends 100 %, working days 100 %), and 0 % busy at most. It can be shared, or given " +
+				"to somebody else.",
 		},
 		"used in the day": {
 			func(at time.Time) float64 {
@@ -197,11 +211,13 @@ func TestAdviceWithALongView(t *testing.T) {
 				}
 				return 70
 			},
-			"it was idle 58 % of the time (nights 100 %, weekends 100 %, working days 0 %), and 70 % busy at most. Work that can wait fits into its nights and weekends.",
+			"it was idle 58 % of the time (nights 100 %, weekends 100 %, working days 0 %), and 70 % busy at most. Work that can wait fits into " +
+				"its nights and weekends.",
 		},
 		"always used": {
 			func(time.Time) float64 { return 95 },
-			"it was idle 0 % of the time (nights 0 %, weekends 0 %, working days 0 %), and 95 % busy at most. That it is idle now is not what it usually is.",
+			"it was idle 0 % of the time (nights 0 %, weekends 0 %, working days 0 %), and 95 % busy at most. That it is idle now is not what it " +
+				"usually is.",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

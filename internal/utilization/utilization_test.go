@@ -64,7 +64,9 @@ func TestFragmentation(t *testing.T) {
 		"full":  {h100, []gpu.MIGPlacement{at("7g.80gb", 0)}, 8, 0, 0},
 		"seven of the smallest leave the last slice": {
 			h100,
-			[]gpu.MIGPlacement{at("1g.10gb", 0), at("1g.10gb", 1), at("1g.10gb", 2), at("1g.10gb", 3), at("1g.10gb", 4), at("1g.10gb", 5), at("1g.10gb", 6)},
+			[]gpu.MIGPlacement{
+				at("1g.10gb", 0), at("1g.10gb", 1), at("1g.10gb", 2), at("1g.10gb", 3), at("1g.10gb", 4), at("1g.10gb", 5), at("1g.10gb", 6),
+			},
 			8, 1, 1,
 		},
 		// The last two slices take one of double memory.
@@ -97,13 +99,16 @@ func TestFragmentationOfOddTables(t *testing.T) {
 			{Name: "1g+me", Slices: 1, Size: 1, Max: 1, Starts: []int{0, 1}},
 			{Name: "none", Starts: []int{-1}},
 		},
-		Instances: []utilization.Instance{{Profile: "1g+me", Start: 0, Size: 1}, {Profile: "9g", Start: -3, Size: 2}, {Profile: "9g", Start: 7, Size: 2}},
+		Instances: []utilization.Instance{
+			{Profile: "1g+me", Start: 0, Size: 1}, {Profile: "9g", Start: -3, Size: 2}, {Profile: "9g", Start: 7, Size: 2},
+		},
 	}
 	f := utilization.Assess(&utilization.GPU{MIG: odd}, twoSeconds)
 	if f.MIG.MemorySlices != 2 || f.MIG.FreeMemory != 1 || f.MIG.Unallocatable != 1 {
 		t.Errorf("got %+v", f.MIG)
 	}
-	if f = utilization.Assess(&utilization.GPU{MIG: &utilization.MIG{}}, twoSeconds); f.MIG.MemorySlices != 0 || f.MIG.Slices != 0 || f.Allocated != 0 {
+	if f = utilization.Assess(&utilization.GPU{MIG: &utilization.MIG{}}, twoSeconds); f.MIG.MemorySlices != 0 ||
+		f.MIG.Slices != 0 || f.Allocated != 0 {
 		t.Errorf("a table without profiles gives %+v", f.MIG)
 	}
 }
@@ -134,8 +139,10 @@ func TestIdle(t *testing.T) {
 		first, second utilization.Reading
 		want          *bool
 	}{
-		"nothing there":              {utilization.Reading{}, utilization.Reading{}, yes(true)},
-		"quiet counters":             {utilization.Reading{Busy: number(0)}, utilization.Reading{Busy: number(0), SMActivity: number(0.4)}, yes(true)},
+		"nothing there": {utilization.Reading{}, utilization.Reading{}, yes(true)},
+		"quiet counters": {
+			utilization.Reading{Busy: number(0)}, utilization.Reading{Busy: number(0), SMActivity: number(0.4)}, yes(true),
+		},
 		"a process at first":         {utilization.Reading{Processes: process}, utilization.Reading{}, yes(false)},
 		"a process in the end":       {utilization.Reading{}, utilization.Reading{Processes: process}, yes(false)},
 		"a kernel ran":               {utilization.Reading{Busy: number(1)}, utilization.Reading{Busy: number(0)}, yes(false)},

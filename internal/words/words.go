@@ -86,7 +86,8 @@ func State(owner string) string {
 // nvmlDeviceGetMigMode, keeps its spelling.
 func Capital(s string) string {
 	first, _, _ := strings.Cut(s, " ")
-	if first = strings.TrimRight(first, ".,:;"); first == "" || strings.ContainsAny(first, "_./") || first != strings.ToLower(first) || first == "gpu-agent" {
+	if first = strings.TrimRight(first, ".,:;"); first == "" || strings.ContainsAny(first, "_./") ||
+		first != strings.ToLower(first) || first == "gpu-agent" {
 		return s
 	}
 	return strings.ToUpper(s[:1]) + s[1:]

@@ -72,7 +72,9 @@ func run(path string) error {
 	if err := os.Mkdir(home, 0o700); err != nil {
 		return err
 	}
-	server, err := sshd.Start(ctx, sshd.Options{Dir: home, Lines: []string{fmt.Sprint("MaxStartups ", 4*hosts)}, Env: []string{"GPU_AGENT_BACKEND=simulated", "GPU_AGENT_FLEET=" + fleet}})
+	server, err := sshd.Start(ctx, sshd.Options{
+		Dir: home, Lines: []string{fmt.Sprint("MaxStartups ", 4*hosts)}, Env: []string{"GPU_AGENT_BACKEND=simulated", "GPU_AGENT_FLEET=" + fleet},
+	})
 	if err != nil {
 		return err
 	}
@@ -109,7 +111,8 @@ func run(path string) error {
 	}
 	for _, parallel := range []int{1, 10, 50} {
 		took, wall, failed := burst(ctx, client, parallel)
-		fmt.Printf("%d warm calls, parallelism %-2d          p50 %s, p99 %s, all in %s, %d failed\n", calls, parallel, median(took), took[len(took)*99/100], wall.Round(time.Millisecond), failed)
+		fmt.Printf("%d warm calls, parallelism %-2d          p50 %s, p99 %s, all in %s, %d failed\n",
+			calls, parallel, median(took), took[len(took)*99/100], wall.Round(time.Millisecond), failed)
 		if failed > 0 {
 			missed = append(missed, fmt.Errorf("%d of %d calls failed at parallelism %d", failed, calls, parallel))
 		}
@@ -138,7 +141,10 @@ func started(ctx context.Context, path, fleet string) error {
 	var memory, own int // KiB
 	for range starts {
 		began := time.Now()
-		conn, err := connect.Process(ctx, "hv01", connect.Command{Path: path, Args: []string{"serve", "--stdio"}, Env: []string{"GPU_AGENT_BACKEND=simulated", "GPU_AGENT_FLEET=" + fleet}}, connect.Options{Version: "bench"})
+		conn, err := connect.Process(ctx, "hv01",
+			connect.Command{
+				Path: path, Args: []string{"serve", "--stdio"}, Env: []string{"GPU_AGENT_BACKEND=simulated", "GPU_AGENT_FLEET=" + fleet},
+			}, connect.Options{Version: "bench"})
 		if err != nil {
 			return err
 		}
@@ -148,7 +154,8 @@ func started(ctx context.Context, path, fleet string) error {
 			return err
 		}
 	}
-	fmt.Printf("start of an agent to its first answer   p50 %s, of %d; it then has %.1f MiB, %.1f of them its own\n", median(took), starts, float64(memory)/1024, float64(own)/1024)
+	fmt.Printf("start of an agent to its first answer   p50 %s, of %d; it then has %.1f MiB, %.1f of them its own\n",
+		median(took), starts, float64(memory)/1024, float64(own)/1024)
 	return nil
 }
 
@@ -164,7 +171,8 @@ func atOnce(ctx context.Context, way connect.SSH) error {
 		return errors.Join(err, client.Close())
 	}
 	floor := func() error {
-		return exec.CommandContext(ctx, "ssh", "-F", "none", "-i", way.PrivateKeyFile, "-o", "BatchMode=yes", "-o", "UserKnownHostsFile="+way.KnownHostsFile,
+		return exec.CommandContext(ctx, "ssh", "-F", "none", "-i", way.PrivateKeyFile, "-o", "BatchMode=yes",
+			"-o", "UserKnownHostsFile="+way.KnownHostsFile,
 			"-p", strconv.Itoa(way.Port), way.User+"@"+way.Address, "true").Run()
 	}
 	var took [2][]time.Duration
@@ -182,7 +190,8 @@ func atOnce(ctx context.Context, way connect.SSH) error {
 		}
 	}
 	ours, least := median(took[0]), median(took[1])
-	fmt.Printf("%d hosts at once (connect to Hello)     p50 %s; `ssh host true` %s; ratio %.1f\n", hosts, ours, least, ours.Seconds()/least.Seconds())
+	fmt.Printf("%d hosts at once (connect to Hello)     p50 %s; `ssh host true` %s; ratio %.1f\n",
+		hosts, ours, least, ours.Seconds()/least.Seconds())
 	return nil
 }
 

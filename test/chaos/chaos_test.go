@@ -87,7 +87,9 @@ func (h *harness) destroyEverything(g *generator) {
 	var list []*operation
 	for _, s := range g.states {
 		g.number++
-		list = append(list, &operation{number: g.number, by: s, what: "destroy all", hcl: s.hcl(), commands: [][]string{{"destroy", "-auto-approve"}}, strikes: g.strikes(1)})
+		list = append(list, &operation{
+			number: g.number, by: s, what: "destroy all", hcl: s.hcl(), commands: [][]string{{"destroy", "-auto-approve"}}, strikes: g.strikes(1),
+		})
 	}
 	h.do(g.rng.Uint64(), list)
 	for _, s := range g.states {
@@ -117,5 +119,6 @@ func (h *harness) report(seed, ops int) {
 	for _, v := range h.violations {
 		h.t.Errorf("violation: %s", v)
 	}
-	h.t.Errorf("seed %d, phase %d. The logs, the fleet before and after, and the states are in %s (everything: %s).\nRepeat it with: make chaos SEED=%d OPS=%d", seed, h.phase, h.logs, h.dir, seed, ops)
+	h.t.Errorf("seed %d, phase %d. The logs, the fleet before and after, and the states are in %s (everything: %s).\nRepeat it with: make "+
+		"chaos SEED=%d OPS=%d", seed, h.phase, h.logs, h.dir, seed, ops)
 }

@@ -52,8 +52,11 @@ func a2(id string) gpu.GPU {
 func machine(name string, n int) gpu.VM {
 	low, high, cache, stop := 128*gpu.MiB, 512*gpu.MiB, false, gpu.StopSave
 	vm := gpu.VM{
-		ID: fmt.Sprintf("0F1E2D3C-0000-4000-8000-%012X", n), Name: name, State: gpu.VMRunning, Generation: 2, Checkpoints: gpu.CheckpointsDisabled,
-		Settings: gpu.VMSettings{LowMemoryMappedIOSpace: &low, HighMemoryMappedIOSpace: &high, GuestControlledCache: &cache, AutomaticStopAction: &stop},
+		ID: fmt.Sprintf("0F1E2D3C-0000-4000-8000-%012X", n), Name: name, State: gpu.VMRunning, Generation: 2,
+		Checkpoints: gpu.CheckpointsDisabled,
+		Settings: gpu.VMSettings{
+			LowMemoryMappedIOSpace: &low, HighMemoryMappedIOSpace: &high, GuestControlledCache: &cache, AutomaticStopAction: &stop,
+		},
 	}
 	if n%4 == 0 {
 		vm.State = gpu.VMOff
@@ -120,7 +123,9 @@ func beginning() gpu.Snapshot {
 	kvm.GPUs = []gpu.GPU{{
 		ID: card(kvmHost, 0), Model: "NVIDIA L40S", Vendor: "NVIDIA", PCI: gpu.PCIID{Vendor: "10DE", Device: "26B9"}, VRAM: 48 * 1024 * gpu.MiB,
 		Driver: gpu.Driver{Version: "580.95.02"}, Address: "0000:41:00.0", ComputeMode: gpu.ComputeDefault,
-		VGPU: &gpu.VGPU{Functions: 32, HeterogeneousSupported: true, Types: []gpu.VGPUType{offered("L40S-12Q", 12, 4), offered("L40S-24Q", 24, 2)}},
+		VGPU: &gpu.VGPU{
+			Functions: 32, HeterogeneousSupported: true, Types: []gpu.VGPUType{offered("L40S-12Q", 12, 4), offered("L40S-24Q", 24, 2)},
+		},
 	}}
 	return gpu.Snapshot{Format: gpu.SnapshotFormat, Hosts: append([]gpu.Host{hyperv(lone, 3, 1, 7)}, append(clustered, mig, mps, kvm)...)}
 }
@@ -128,11 +133,16 @@ func beginning() gpu.Snapshot {
 // pace is how long hosts take, in milliseconds. Without it a change would be over before
 // anything could strike.
 var pace = map[simulated.Op]int{
-	simulated.OpSetPartitionCount: 40, simulated.OpAddPartitionAdapter: 25, simulated.OpRemovePartitionAdapter: 25, simulated.OpApplyVMSettings: 25,
-	simulated.OpShutDownVM: 120, simulated.OpStartVM: 120, simulated.OpDismountDevice: 40, simulated.OpMountDevice: 40, simulated.OpAddDevice: 25,
-	simulated.OpSetMIGMode: 60, simulated.OpCreateInstance: 30, simulated.OpDestroyInstance: 30, simulated.OpEnsureDaemon: 60, simulated.OpRemoveDaemon: 40,
-	simulated.OpWriteShare: 25, simulated.OpRemoveShare: 25, simulated.OpCreateVGPU: 30, simulated.OpRemoveVGPU: 30, simulated.OpSetFunctions: 40,
-	simulated.OpSetPoolMembers: 30, simulated.OpCreatePool: 30, simulated.OpDeletePool: 30, simulated.OpSetComputeMode: 20, simulated.OpSetTimeSlice: 20,
+	simulated.OpSetPartitionCount: 40, simulated.OpAddPartitionAdapter: 25, simulated.OpRemovePartitionAdapter: 25,
+	simulated.OpApplyVMSettings: 25,
+	simulated.OpShutDownVM:      120, simulated.OpStartVM: 120, simulated.OpDismountDevice: 40, simulated.OpMountDevice: 40,
+	simulated.OpAddDevice:  25,
+	simulated.OpSetMIGMode: 60, simulated.OpCreateInstance: 30, simulated.OpDestroyInstance: 30, simulated.OpEnsureDaemon: 60,
+	simulated.OpRemoveDaemon: 40,
+	simulated.OpWriteShare:   25, simulated.OpRemoveShare: 25, simulated.OpCreateVGPU: 30, simulated.OpRemoveVGPU: 30,
+	simulated.OpSetFunctions:   40,
+	simulated.OpSetPoolMembers: 30, simulated.OpCreatePool: 30, simulated.OpDeletePool: 30, simulated.OpSetComputeMode: 20,
+	simulated.OpSetTimeSlice: 20,
 }
 
 // site is what one layout covers: some GPUs of a host, or all of a cluster.
@@ -155,9 +165,14 @@ func sites(s gpu.Snapshot) []*site {
 			vms[h.Name] = append(vms[h.Name], v.Name)
 		}
 	}
-	out := []*site{{name: "azl", hosts: []string{nodeA, nodeB}, gpus: slots[:2], kinds: []string{"gpu_p"}, vms: append(vms[nodeA], vms[nodeB]...)}}
+	out := []*site{
+		{name: "azl", hosts: []string{nodeA, nodeB}, gpus: slots[:2], kinds: []string{"gpu_p"}, vms: append(vms[nodeA], vms[nodeB]...)},
+	}
 	for i, id := range slots {
-		out = append(out, &site{name: fmt.Sprintf("hv%d", i), hosts: []string{lone}, gpus: []string{id}, kinds: []string{"gpu_p", "gpu_p", "pool", "device"}, vms: vms[lone], pinned: true})
+		out = append(out, &site{
+			name: fmt.Sprintf("hv%d", i), hosts: []string{lone}, gpus: []string{id}, kinds: []string{"gpu_p", "gpu_p", "pool", "device"},
+			vms: vms[lone], pinned: true,
+		})
 	}
 	for n := range 2 {
 		out = append(out,

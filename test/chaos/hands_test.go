@@ -189,12 +189,19 @@ func (h *harness) agentOnce(killAt int, host string, args ...string) string {
 // The operations in which failures are injected.
 var faulty = map[string][]simulated.Op{
 	lone: {
-		simulated.OpStartVM, simulated.OpStartVM, simulated.OpStartVM, simulated.OpShutDownVM, simulated.OpSetPartitionCount, simulated.OpAddPartitionAdapter,
-		simulated.OpRemovePartitionAdapter, simulated.OpApplyVMSettings, simulated.OpDismountDevice, simulated.OpMountDevice, simulated.OpSetPoolMembers,
+		simulated.OpStartVM, simulated.OpStartVM, simulated.OpStartVM, simulated.OpShutDownVM, simulated.OpSetPartitionCount,
+		simulated.OpAddPartitionAdapter,
+		simulated.OpRemovePartitionAdapter, simulated.OpApplyVMSettings, simulated.OpDismountDevice, simulated.OpMountDevice,
+		simulated.OpSetPoolMembers,
 	},
-	nodeA:   {simulated.OpStartVM, simulated.OpStartVM, simulated.OpShutDownVM, simulated.OpSetPartitionCount, simulated.OpAddPartitionAdapter},
+	nodeA: {
+		simulated.OpStartVM, simulated.OpStartVM, simulated.OpShutDownVM, simulated.OpSetPartitionCount, simulated.OpAddPartitionAdapter,
+	},
 	migHost: {simulated.OpSetMIGMode, simulated.OpCreateInstance, simulated.OpDestroyInstance, simulated.OpRefreshDevices},
-	mpsHost: {simulated.OpSetComputeMode, simulated.OpSetTimeSlice, simulated.OpEnsureDaemon, simulated.OpRemoveDaemon, simulated.OpWriteShare, simulated.OpRemoveShare},
+	mpsHost: {
+		simulated.OpSetComputeMode, simulated.OpSetTimeSlice, simulated.OpEnsureDaemon, simulated.OpRemoveDaemon,
+		simulated.OpWriteShare, simulated.OpRemoveShare,
+	},
 	kvmHost: {simulated.OpSetFunctions, simulated.OpCreateVGPU, simulated.OpRemoveVGPU},
 }
 
@@ -206,8 +213,9 @@ func (g *generator) fault(op *operation) {
 		ops = faulty[nodeA]
 	}
 	f := simulated.Fault{
-		Op: one(g.rng, ops...), After: g.rng.IntN(2), Times: one(g.rng, 1, 1, 2, 5, 0), Moment: one(g.rng, simulated.BeforeEffect, simulated.BeforeEffect, simulated.AfterEffect),
-		Code: backend.Failed, Detail: "injected by chaos",
+		Op: one(g.rng, ops...), After: g.rng.IntN(2), Times: one(g.rng, 1, 1, 2, 5, 0),
+		Moment: one(g.rng, simulated.BeforeEffect, simulated.BeforeEffect, simulated.AfterEffect),
+		Code:   backend.Failed, Detail: "injected by chaos",
 	}
 	g.loosen(host)
 	op.what = fmt.Sprintf("%s fails on %s %d times, after %d (0 is for ever), %s", f.Op, host, f.Times, f.After, f.Moment)
@@ -286,7 +294,8 @@ func (h *harness) killAgents(host string) {
 
 // agent is a command of gpu-agent on a host.
 func (h *harness) agent(host string, args ...string) *exec.Cmd {
-	return exec.CommandContext(h.ctx, h.bin+"/"+agentName, append([]string{"--backend", "simulated", "--fleet", h.fleet.Path(), "--host", host}, args...)...)
+	return exec.CommandContext(h.ctx, h.bin+"/"+agentName,
+		append([]string{"--backend", "simulated", "--fleet", h.fleet.Path(), "--host", host}, args...)...)
 }
 
 // snapshot reads the fleet.

@@ -80,8 +80,10 @@ func (f figures) String() string {
 	}
 	kills, killed := total(f.kills)
 	stops, stopped := total(f.stops)
-	return fmt.Sprintf("%d operations, %d runs of the CLI (%d succeeded), %d kills (%s), %d stops (%s; %d of them longer than a lease), %d reconciles, %d acts, %d reboots, %d recovery applies",
-		f.operations, f.runs, f.succeeded, kills, strings.TrimSpace(killed), stops, strings.TrimSpace(stopped), f.beyondLease, f.reconciles, f.acts, f.reboots, f.recovered)
+	return fmt.Sprintf("%d operations, %d runs of the CLI (%d succeeded), %d kills (%s), %d stops (%s; %d of them longer than a lease), %d "+
+		"reconciles, %d acts, %d reboots, %d recovery applies",
+		f.operations, f.runs, f.succeeded, kills, strings.TrimSpace(killed), stops, strings.TrimSpace(stopped),
+		f.beyondLease, f.reconciles, f.acts, f.reboots, f.recovered)
 }
 
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
@@ -138,7 +140,8 @@ func newHarness(t *testing.T, dir string) *harness {
 		x := &first.Hosts[i]
 		h.must(fleet.EditSimulation(h.ctx, x.Name, func(s *simulated.Simulation) { s.Latency = pace }))
 		wrapper := filepath.Join(dir, "agent-of-"+x.Name)
-		script := fmt.Sprintf("#!/bin/sh\nexec %q --backend simulated --fleet %q --host %s \"$@\"\n", filepath.Join(h.bin, agentName), fleet.Path(), x.Name)
+		script := fmt.Sprintf("#!/bin/sh\nexec %q --backend simulated --fleet %q --host %s \"$@\"\n",
+			filepath.Join(h.bin, agentName), fleet.Path(), x.Name)
 		h.must(os.WriteFile(wrapper, []byte(script), 0o700))
 		hosts = append(hosts, fmt.Sprintf("%s = { local = { agent_path = %q } }", x.Name, wrapper))
 		for j := range x.VMs {
@@ -151,13 +154,15 @@ func newHarness(t *testing.T, dir string) *harness {
 		}
 	}
 	rc := filepath.Join(dir, "cli.rc")
-	h.must(os.WriteFile(rc, fmt.Appendf(nil, "provider_installation {\n dev_overrides {\n  \"gpufleet/gpu\" = %q\n }\n direct {}\n}\n", h.bin), 0o600))
+	h.must(os.WriteFile(rc, fmt.Appendf(nil, "provider_installation {\n dev_overrides {\n  \"gpufleet/gpu\" = %q\n }\n direct {}\n}\n", h.bin),
+		0o600))
 	var states []*state
 	for _, s := range []struct{ name, owner string }{{"A1", "a"}, {"A2", "a"}, {"B", "b"}} {
 		f := &folder{T: t, Dir: filepath.Join(dir, s.name), Owner: s.owner}
 		h.must(os.Mkdir(f.Dir, 0o700))
 		// Neither certificates for a pipe nor garbage collection pay in processes this short.
-		f.Env = append(os.Environ(), "TF_CLI_CONFIG_FILE="+rc, "TF_IN_AUTOMATION=1", "TF_INPUT=0", "CHECKPOINT_DISABLE=1", "HOME="+f.Dir, "TF_DISABLE_PLUGIN_TLS=1", "GOGC=off", "GOMEMLIMIT=512MiB")
+		f.Env = append(os.Environ(), "TF_CLI_CONFIG_FILE="+rc, "TF_IN_AUTOMATION=1", "TF_INPUT=0", "CHECKPOINT_DISABLE=1",
+			"HOME="+f.Dir, "TF_DISABLE_PLUGIN_TLS=1", "GOGC=off", "GOMEMLIMIT=512MiB")
 		states = append(states, &state{name: s.name, owner: s.owner, folder: &folder{T: t, Dir: f.Dir, Env: f.Env, Owner: s.owner}})
 		states[len(states)-1].folder.Write(hosts, "")
 		base, err := os.ReadFile(filepath.Join(f.Dir, "main.tf"))
@@ -341,7 +346,10 @@ func struck(done []string) string {
 }
 
 // What no command may ever say.
-var never = []string{"panic:", "runtime error", "inconsistent result", "inconsistent final plan", "Provider returned invalid", "unexpected new value", "malformed"}
+var never = []string{
+	"panic:", "runtime error", "inconsistent result", "inconsistent final plan", "Provider returned invalid",
+	"unexpected new value", "malformed",
+}
 
 // inspect looks for what no run may say, whatever happened to it.
 func (h *harness) inspect(label string, s *state, r result) {

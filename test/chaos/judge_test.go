@@ -286,12 +286,14 @@ func (h *harness) oneHolder(host *gpu.Host, g gpu.GPU, whole string) {
 		for _, one := range p.Partitions {
 			vm, ok := host.VM(one.VMID)
 			if !ok || seen[one.VMID] || len(vm.PartitionAdapters) == 0 || !vm.Runs() {
-				h.violated("GPU %s of %s: partition %d is held by %s, which is not there, not running, has no adapter, or has two", g.ID, host.Name, one.ID, one.VMID)
+				h.violated("GPU %s of %s: partition %d is held by %s, which is not there, not running, has no adapter, or has two",
+					g.ID, host.Name, one.ID, one.VMID)
 			}
 			seen[one.VMID] = true
 		}
 		if len(p.Partitions) > p.Count || len(p.Partitions) > 0 && (whole != "" || g.Dismounted) {
-			h.violated("GPU %s of %s has %d partitions in use of %d, and is held whole by %q (dismounted %t)", g.ID, host.Name, len(p.Partitions), p.Count, whole, g.Dismounted)
+			h.violated("GPU %s of %s has %d partitions in use of %d, and is held whole by %q (dismounted %t)",
+				g.ID, host.Name, len(p.Partitions), p.Count, whole, g.Dismounted)
 		}
 	}
 	if g.MIG != nil {
@@ -445,7 +447,8 @@ func (h *harness) claimsAre(want []claimed) {
 	for i := range want {
 		want[i] = place(want[i])
 	}
-	if diff := cmp.Diff(want, got, cmpopts.SortSlices(func(a, b claimed) bool { return fmt.Sprint(a) < fmt.Sprint(b) }), cmpopts.EquateEmpty()); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.SortSlices(func(a, b claimed) bool { return fmt.Sprint(a) < fmt.Sprint(b) }),
+		cmpopts.EquateEmpty()); diff != "" {
 		h.violated("the claims are not those of what is declared (-declared +claimed):\n%s", diff)
 	}
 }
@@ -464,7 +467,8 @@ func (h *harness) vmIs(vm gpu.VM, o *object) {
 		settings = settings.Overlay(settingsOf(o))
 	}
 	if len(vm.PartitionAdapters) != adapters || len(vm.Devices) != devices {
-		h.violated("VM %s has %d partition adapters and %d devices, want %d and %d", vm.Name, len(vm.PartitionAdapters), len(vm.Devices), adapters, devices)
+		h.violated("VM %s has %d partition adapters and %d devices, want %d and %d", vm.Name, len(vm.PartitionAdapters),
+			len(vm.Devices), adapters, devices)
 	}
 	if held := h.model.vms[vm.Name]; o == nil && held.loose && held.by != nil {
 		h.initial[vm.Name].Settings = vm.Settings

@@ -191,7 +191,10 @@ type model struct {
 }
 
 func newModel(states []*state) *model {
-	m := &model{states: states, held: map[*site]*holding{}, vms: map[string]*holding{}, on: map[string]bool{}, unsure: map[string]string{}, faulted: map[string]bool{}}
+	m := &model{
+		states: states, held: map[*site]*holding{}, vms: map[string]*holding{}, on: map[string]bool{},
+		unsure: map[string]string{}, faulted: map[string]bool{},
+	}
 	s := beginning()
 	m.sites = sites(s)
 	for _, x := range m.sites {

@@ -138,7 +138,9 @@ func (g *generator) address(o *object) {
 
 // settingsForDevice is what a VM needs that gets a whole GPU.
 func settingsForDevice() map[string]string {
-	return map[string]string{"low_memory_mapped_io_space_mib": "256", "high_memory_mapped_io_space_mib": "36864", "automatic_stop_action": `"turn_off"`}
+	return map[string]string{
+		"low_memory_mapped_io_space_mib": "256", "high_memory_mapped_io_space_mib": "36864", "automatic_stop_action": `"turn_off"`,
+	}
 }
 
 func (g *generator) grow(s *state) *operation {
@@ -374,7 +376,8 @@ func (g *generator) moveVM(s *state) *operation {
 }
 
 func (g *generator) dropUser(s *state) *operation {
-	o, ok := pick(g.rng, slices.DeleteFunc(slices.Clone(s.objects), func(o *object) bool { return o.touched || o.on == nil && o.kind != "device" }))
+	o, ok := pick(g.rng,
+		slices.DeleteFunc(slices.Clone(s.objects), func(o *object) bool { return o.touched || o.on == nil && o.kind != "device" }))
 	if !ok {
 		return nil
 	}

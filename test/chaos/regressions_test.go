@@ -41,7 +41,9 @@ func (g *generator) assign(s *state, vms ...string) *object {
 	s.objects = append(s.objects, c)
 	g.held[c.site].by = s
 	for _, vm := range vms {
-		s.objects = append(s.objects, &object{typ: typeVM, label: vm, name: vm, kind: "partition", site: c.site, on: c, args: map[string]string{}})
+		s.objects = append(s.objects, &object{
+			typ: typeVM, label: vm, name: vm, kind: "partition", site: c.site, on: c, args: map[string]string{},
+		})
 		g.vms[vm].by = s
 	}
 	return c
@@ -96,7 +98,9 @@ func TestProviderWhoseTerraformIsKilledLeavesNoVMOff(t *testing.T) {
 	s := g.states[0]
 	g.assign(s, "vm01")
 	h.configure(s, s.hcl())
-	h.must(h.fleet.EditSimulation(h.ctx, lone, func(sim *simulated.Simulation) { sim.Latency = map[simulated.Op]int{simulated.OpStartVM: 1500} }))
+	h.must(h.fleet.EditSimulation(h.ctx, lone, func(sim *simulated.Simulation) {
+		sim.Latency = map[simulated.Op]int{simulated.OpStartVM: 1500}
+	}))
 	cmd := s.folder.Command(apply...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	h.must(cmd.Start())

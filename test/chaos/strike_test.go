@@ -115,7 +115,9 @@ func processes(dir string) []process {
 		if err != nil {
 			continue
 		}
-		out = append(out, process{pid: pid, parent: parent, binary: filepath.Base(exe), args: strings.Split(strings.TrimRight(string(args), "\x00"), "\x00")})
+		out = append(out, process{
+			pid: pid, parent: parent, binary: filepath.Base(exe), args: strings.Split(strings.TrimRight(string(args), "\x00"), "\x00"),
+		})
 	}
 	return out
 }

@@ -48,15 +48,17 @@ func New(t *testing.T, provider, owner string) *Folder {
 	}
 	rc := filepath.Join(dir, "cli.rc")
 	WriteFile(t, rc, fmt.Sprintf("provider_installation {\n dev_overrides {\n  \"gpufleet/gpu\" = %q\n }\n direct {}\n}\n", provider))
-	f.Env = append(os.Environ(), "TF_CLI_CONFIG_FILE="+rc, "TF_IN_AUTOMATION=1", "TF_INPUT=0", "CHECKPOINT_DISABLE=1", "HOME="+home, "SSH_AUTH_SOCK=")
+	f.Env = append(os.Environ(), "TF_CLI_CONFIG_FILE="+rc, "TF_IN_AUTOMATION=1", "TF_INPUT=0", "CHECKPOINT_DISABLE=1",
+		"HOME="+home, "SSH_AUTH_SOCK=")
 	return f
 }
 
 // Write replaces the configuration: hosts are elements of the provider's map.
 func (f *Folder) Write(hosts []string, resources string) {
 	f.T.Helper()
-	WriteFile(f.T, filepath.Join(f.Dir, "main.tf"), fmt.Sprintf("terraform {\n  required_providers {\n    gpu = { source = \"gpufleet/gpu\" }\n  }\n}\n"+
-		"provider \"gpu\" {\n  owner = %q\n  hosts = {\n    %s\n  }\n}\n%s", f.Owner, strings.Join(hosts, "\n    "), resources))
+	WriteFile(f.T, filepath.Join(f.Dir, "main.tf"),
+		fmt.Sprintf("terraform {\n  required_providers {\n    gpu = { source = \"gpufleet/gpu\" }\n  }\n}\n"+
+			"provider \"gpu\" {\n  owner = %q\n  hosts = {\n    %s\n  }\n}\n%s", f.Owner, strings.Join(hosts, "\n    "), resources))
 }
 
 // Command is a command of the CLI.

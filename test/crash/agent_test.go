@@ -112,7 +112,10 @@ func serveAgent(job agentJob) error {
 		return err
 	}
 	v := &victim{job: job, control: control}
-	b := &breaker{HyperV: sim, MIG: sim, Sharing: sim, store: store, platform: sim.Platform, at: job.At, when: job.When, failAt: job.FailAt, strike: v.strike, write: v.write}
+	b := &breaker{
+		HyperV: sim, MIG: sim, Sharing: sim, store: store, platform: sim.Platform, at: job.At, when: job.When,
+		failAt: job.FailAt, strike: v.strike, write: v.write,
+	}
 	server := agent.NewServer(b, b, agent.WithHostName(host), agent.WithStartPatience(startPatience))
 	serve := v.overStdio
 	if job.Identity != "" {
@@ -131,7 +134,8 @@ func serveAgent(job agentJob) error {
 }
 
 func (v *victim) overStdio(ctx context.Context, server *agent.Server) error {
-	g := grpc.NewServer(append(connect.ServerOptions(connect.DefaultDeadAfter), grpc.UnaryInterceptor(v.unary), grpc.StreamInterceptor(v.stream))...)
+	g := grpc.NewServer(append(connect.ServerOptions(connect.DefaultDeadAfter), grpc.UnaryInterceptor(v.unary),
+		grpc.StreamInterceptor(v.stream))...)
 	server.Register(g)
 	return connect.ServeStdio(ctx, os.Stdin, os.Stdout, g)
 }

@@ -138,11 +138,15 @@ func withSettings(a *gpu.Assignment) {
 }
 
 func poolFor(vm, pool string, count int) *gpu.Assignment {
-	return &gpu.Assignment{Kind: gpu.AssignPool, VM: vm, VMID: vm, Host: host, Pool: &gpu.PoolWant{ID: host + "/" + pool, Name: pool, Count: count}, Power: mayStop}
+	return &gpu.Assignment{
+		Kind: gpu.AssignPool, VM: vm, VMID: vm, Host: host, Pool: &gpu.PoolWant{ID: host + "/" + pool, Name: pool, Count: count}, Power: mayStop,
+	}
 }
 
 func deviceFor(vm string, gpus ...string) *gpu.Assignment {
-	return &gpu.Assignment{Kind: gpu.AssignDevice, VM: vm, VMID: vm, Host: host, Device: &gpu.DeviceWant{Host: host, GPUIDs: gpus}, Power: mayStop}
+	return &gpu.Assignment{
+		Kind: gpu.AssignDevice, VM: vm, VMID: vm, Host: host, Device: &gpu.DeviceWant{Host: host, GPUIDs: gpus}, Power: mayStop,
+	}
 }
 
 func config(id string, count int, gpus ...string) *gpu.PartitionConfig {

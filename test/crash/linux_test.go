@@ -44,7 +44,8 @@ func linuxFleet() gpu.Snapshot {
 
 func nvidiaGPU(id, model, device string) gpu.GPU {
 	g := gpu.GPU{
-		ID: id, Model: model, Vendor: "NVIDIA", PCI: gpu.PCIID{Vendor: "10DE", Device: device}, VRAM: 80 * gib, Driver: gpu.Driver{Version: "580.95.05"},
+		ID: id, Model: model, Vendor: "NVIDIA", PCI: gpu.PCIID{Vendor: "10DE", Device: device}, VRAM: 80 * gib,
+		Driver:      gpu.Driver{Version: "580.95.05"},
 		ComputeMode: gpu.ComputeDefault, TimeSlice: gpu.TimeSliceDefault, ComputeCapability: "9.0",
 	}
 	if m, ok := catalog.ByPCI(g.PCI); ok && m.MIG != nil {
@@ -94,12 +95,16 @@ func linuxScenarios() []scenario {
 		layout("b0", "bystanders", nil, mps(byDaemon, 0, foreignA)), shares("b1", "bystander", nil, fraction(byShare, byDaemon, gib)),
 	}
 	with := func(more ...agent.Change) []agent.Change { return slices.Concat(bystanders, more) }
-	placed := with(layout("c0", "mps", nil, mps("inference", 0, hopper1, ada)), shares("c1", "a", nil, fraction("team-a", "inference", 10*gib)))
+	placed := with(layout("c0", "mps", nil, mps("inference", 0, hopper1, ada)),
+		shares("c1", "a", nil, fraction("team-a", "inference", 10*gib)))
 	parts := map[string]int{"1g.10gb": 2, "3g.40gb": 1}
 	served := with(layout("c0", "mig", nil, instances("train", parts, hopper1)), shares("c1", "a", nil, fraction("team-a", "train", gib)))
 	whole := []string{"inference", "team-a"}
 	return []scenario{
-		{name: "share GPUs through MPS", linux: true, before: bystanders, concerned: whole, change: layout("x", "mps", nil, mps("inference", 0, hopper1, ada))},
+		{
+			name: "share GPUs through MPS", linux: true, before: bystanders, concerned: whole,
+			change: layout("x", "mps", nil, mps("inference", 0, hopper1, ada)),
+		},
 		{
 			name: "limit the clients of MPS under a share", linux: true, before: placed, concerned: whole,
 			change: layout("x", "mps", mps("inference", 0, hopper1, ada), mps("inference", 50, hopper1, ada)),
@@ -122,13 +127,17 @@ func linuxScenarios() []scenario {
 		},
 		{
 			name: "change GPU instances with MPS in them, under a share", linux: true, before: served, concerned: []string{hopper1, "team-a"},
-			change: layout("x", "mig", instances("train", parts, hopper1), instances("train", map[string]int{"1g.10gb": 1, "2g.20gb": 1, "3g.40gb": 1}, hopper1)),
+			change: layout("x", "mig", instances("train", parts, hopper1),
+				instances("train", map[string]int{"1g.10gb": 1, "2g.20gb": 1, "3g.40gb": 1}, hopper1)),
 		},
 		{
 			name: "delete a config of MPS", linux: true, before: with(layout("c0", "mps", nil, mps("inference", 0, hopper1, ada))), concerned: whole,
 			change: layout("x", "mps", mps("inference", 0, hopper1, ada), nil),
 		},
-		{name: "restart the daemon of a config of MPS under a share", linux: true, before: placed, concerned: whole, change: act(change.ActRestart, layout("x", "mps", nil, mps("inference", 0, hopper1, ada)))},
+		{
+			name: "restart the daemon of a config of MPS under a share", linux: true, before: placed, concerned: whole,
+			change: act(change.ActRestart, layout("x", "mps", nil, mps("inference", 0, hopper1, ada))),
+		},
 		{name: "place a share", linux: true, before: placed, change: shares("x", "b", nil, fraction("team-b", "inference", 20*gib))},
 		{
 			name: "change a share", linux: true, before: placed,

@@ -47,11 +47,14 @@ func scenarios() []scenario {
 	later := partitionOf(run1, func(a *gpu.Assignment) { a.Power.NextOff = true })
 	mayDrain := config("vdi", 4, gpuP1)
 	mayDrain.Drain = true
-	node := []agent.Change{layout("c0", "config", nil, mayDrain), assign("a0", "vm1", nil, partitionOf(run1, nil)), assign("a1", "vm2", nil, partitionOf(run2, nil))}
+	node := []agent.Change{
+		layout("c0", "config", nil, mayDrain), assign("a0", "vm1", nil, partitionOf(run1, nil)), assign("a1", "vm2", nil, partitionOf(run2, nil)),
+	}
 	return append(linuxScenarios(), []scenario{
 		{
-			name: "make what waits for the power-off of a VM now", edit: onlyOneGPUP, before: []agent.Change{assign("a0", "vm1", nil, later)}, concerned: []string{run1},
-			change: act(change.ActPending, assign("x", "vm1", nil, later)),
+			name: "make what waits for the power-off of a VM now", edit: onlyOneGPUP, before: []agent.Change{assign("a0", "vm1", nil, later)},
+			concerned: []string{run1},
+			change:    act(change.ActPending, assign("x", "vm1", nil, later)),
 		},
 		{
 			name: "shut down a VM with a partition", edit: onlyOneGPUP, before: withGPU, concerned: []string{run1},
@@ -62,10 +65,14 @@ func scenarios() []scenario {
 			before: append(withGPU[:1:1], act(change.ActStop, assign("a1", "vm1", nil, partitionOf(run1, withSettings)))),
 			change: act(change.ActStart, assign("x", "vm1", nil, partitionOf(run1, withSettings))),
 		},
-		{name: "drain a node", nodes: true, before: node, concerned: []string{run1, run2}, change: act(change.ActDrain, layout("x", "config", nil, mayDrain))},
 		{
-			name: "resume a node", nodes: true, before: append(node[:3:3], act(change.ActDrain, layout("d0", "config", nil, mayDrain))), concerned: []string{run1, run2},
-			change: act(change.ActResume, layout("x", "config", nil, mayDrain)),
+			name: "drain a node", nodes: true, before: node, concerned: []string{run1, run2},
+			change: act(change.ActDrain, layout("x", "config", nil, mayDrain)),
+		},
+		{
+			name: "resume a node", nodes: true, before: append(node[:3:3], act(change.ActDrain, layout("d0", "config", nil, mayDrain))),
+			concerned: []string{run1, run2},
+			change:    act(change.ActResume, layout("x", "config", nil, mayDrain)),
 		},
 		{name: "set the count of idle GPUs", change: layout("x", "config", nil, config("vdi", 8, gpuP1, gpuP2))},
 		{

@@ -133,7 +133,8 @@ func TestRecordsLostUnderAnAgent(t *testing.T) {
 	for _, records := range []loss{deleted, older, dirDeleted, dirReplaced} {
 		deeds = append(deeds, deed{records: records}, deed{records: records, left: true})
 		if records != dirDeleted {
-			deeds = append(deeds, deed{records: records, stopped: true, then: leaves}, deed{records: records, stopped: true, then: stays, left: true})
+			deeds = append(deeds, deed{records: records, stopped: true, then: leaves},
+				deed{records: records, stopped: true, then: stays, left: true})
 		}
 	}
 	meddle(t, deeds, 31)
@@ -168,10 +169,14 @@ func meddle(t *testing.T, deeds []deed, every int) {
 		}
 		for _, d := range deeds {
 			for _, one := range p.moments(0) {
-				cases[d] = append(cases[d], standstill{point: one, deed: d, old: old, lease: lease, identity: identity, unsettled: unsettled, barred: barred})
+				cases[d] = append(cases[d], standstill{
+					point: one, deed: d, old: old, lease: lease, identity: identity, unsettled: unsettled, barred: barred,
+				})
 			}
 			for _, one := range undone.moments(from) {
-				cases[d] = append(cases[d], standstill{point: one, deed: d, failAt: failAt, old: old, lease: lease, identity: identity, unsettled: unsettled, barred: barred})
+				cases[d] = append(cases[d], standstill{
+					point: one, deed: d, failAt: failAt, old: old, lease: lease, identity: identity, unsettled: unsettled, barred: barred,
+				})
 			}
 		}
 	}
@@ -184,7 +189,8 @@ func meddle(t *testing.T, deeds []deed, every int) {
 	tried = len(some)
 	started := time.Now()
 	lost = tryAll(t, some, 12) // they stand still most of the time
-	t.Logf("%d of %d points tried with a lease of %s, lost: %d, left to reconcile: %d, other runs barred: %d (%.1f s)", tried, all, lease, lost, unsettled.Load(), barred.Load(), time.Since(started).Seconds())
+	t.Logf("%d of %d points tried with a lease of %s, lost: %d, left to reconcile: %d, other runs barred: %d (%.1f s)",
+		tried, all, lease, lost, unsettled.Load(), barred.Load(), time.Since(started).Seconds())
 	if tried < all {
 		t.Logf("this was a sample; with %s=1 all are tried", everyVariable)
 	}
@@ -366,7 +372,8 @@ func identify(file string) error {
 	if err != nil {
 		return err
 	}
-	doc := append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})...)
+	doc := append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})...)
 	return os.WriteFile(file, doc, 0o600)
 }
 

@@ -119,7 +119,9 @@ func (s *site) modes() string {
 func TestInventoryIsWhatNVIDIASays(t *testing.T) {
 	s := newSite(t)
 	host := s.inventory("host")
-	said := s.run("nvidia-smi", "--query-gpu=uuid,name,pci.bus_id,memory.total,driver_version,compute_mode,persistence_mode,compute_cap,ecc.mode.current", "--format=csv,noheader,nounits")
+	said := s.run("nvidia-smi",
+		"--query-gpu=uuid,name,pci.bus_id,memory.total,driver_version,compute_mode,persistence_mode,compute_cap,ecc.mode.current",
+		"--format=csv,noheader,nounits")
 	s.keep("smi.csv", []byte(said))
 	lines := strings.Split(strings.TrimSpace(said), "\n")
 	if len(lines) != len(host.GPUs) {
@@ -243,7 +245,8 @@ func (s *site) wants(percent map[string]int) {
 		more += fmt.Sprintf(share, name, part)
 	}
 	agent := filepath.Join(s.bin, "gpu-agent")
-	s.Write([]string{fmt.Sprintf("gpu01 = { local = { agent_path = %q } }", agent)}, fmt.Sprintf(shares, s.gpu, cmp.Or(s.users, fmt.Sprint("uid = ", os.Geteuid())), more))
+	s.Write([]string{fmt.Sprintf("gpu01 = { local = { agent_path = %q } }", agent)},
+		fmt.Sprintf(shares, s.gpu, cmp.Or(s.users, fmt.Sprint("uid = ", os.Geteuid())), more))
 }
 
 func (s *site) daemon(when string) *gpu.MPSDaemon {
@@ -414,7 +417,9 @@ func (s *site) measured(idle, busy *process) {
 			s.T.Errorf("a GPU of which 65 percent are allocated and 40 are busy is measured as %+v", g)
 		}
 		for _, p := range []*process{idle, busy} {
-			if !slices.ContainsFunc(g.Processes, func(is gpu.Process) bool { return is.PID == p.pid && is.Memory > gpu.Bytes(p.taken[0].MiB)*gpu.MiB }) {
+			if !slices.ContainsFunc(g.Processes, func(is gpu.Process) bool {
+				return is.PID == p.pid && is.Memory > gpu.Bytes(p.taken[0].MiB)*gpu.MiB
+			}) {
 				s.T.Errorf("process %d is not measured: %+v", p.pid, g.Processes)
 			}
 		}
@@ -507,7 +512,8 @@ func TestShares(t *testing.T) {
 		t.Fatal(err)
 	}
 	cli.Eventually(t, "the daemon has ended", func() bool { return !alive(d.PID) })
-	s.keep("killed-ps.txt", []byte(s.run("sh", "-c", "ps -ef | grep -E 'mps|client' | grep -v grep; nvidia-smi --query-compute-apps=pid,name --format=csv")))
+	s.keep("killed-ps.txt",
+		[]byte(s.run("sh", "-c", "ps -ef | grep -E 'mps|client' | grep -v grep; nvidia-smi --query-compute-apps=pid,name --format=csv")))
 	s.logs("killed")
 	s.inventory("killed")
 	planned := s.OK("plan")
@@ -607,7 +613,8 @@ func TestContainer(t *testing.T) {
 	said := make(chan string, 1)
 	go func() {
 		defer close(said)
-		said <- fakecdi.Run(t, "/", "env | grep -E 'GPUFLEET|CUDA|MEMORY' >/seen; sleep 5 | /gpu-client 1024 8192; cat /seen", s.rootfs, handed.CDIDevice)
+		said <- fakecdi.Run(t, "/", "env | grep -E 'GPUFLEET|CUDA|MEMORY' >/seen; sleep 5 | /gpu-client 1024 8192; cat /seen",
+			s.rootfs, handed.CDIDevice)
 	}()
 	// The host sees the container's process as one of the share.
 	cli.Eventually(t, "the daemon has a client", func() bool {
@@ -631,7 +638,9 @@ func TestContainer(t *testing.T) {
 		t.Errorf("the daemon has the clients %+v", d.Clients)
 	}
 	s.keep("container.txt", []byte(s.agent("inventory")))
-	s.keep("ps.txt", []byte(s.run("sh", "-c", "echo ps | CUDA_MPS_PIPE_DIRECTORY="+d.PipeDir+" "+controlProgram+"; ps -ef | grep -E 'mps|client'; nvidia-smi")))
+	s.keep("ps.txt",
+		[]byte(s.run("sh", "-c", "echo ps | CUDA_MPS_PIPE_DIRECTORY="+d.PipeDir+" "+controlProgram+
+			"; ps -ef | grep -E 'mps|client'; nvidia-smi")))
 	out, destroyed := s.Run("destroy", "-auto-approve")
 	if destroyed == 0 {
 		t.Error("a share went from under a container")

@@ -63,7 +63,8 @@ func TestDayTwo(t *testing.T) {
 	m.Heal()
 
 	destroyed, created := calls.Count("nvmlGpuInstanceDestroy"), calls.Count("nvmlDeviceCreateGpuInstanceWithPlacement")
-	fmt.Printf("one of %d GPUs from 7x1g to 3g+2g+2x1g: %d instances destroyed, %d created; %d calls to NVML, %.2f s with %s for each call; %d for the first inventory\n",
+	fmt.Printf("one of %d GPUs from 7x1g to 3g+2g+2x1g: %d instances destroyed, %d created; %d calls to NVML, %.2f s with %s for each call; "+
+		"%d for the first inventory\n",
 		gpus, destroyed, created, len(calls), took.Seconds(), latency, look)
 	if len(calls) > most {
 		t.Errorf("the change made %d calls to NVML; %d are enough", len(calls), most)
@@ -140,7 +141,8 @@ func machine(t *testing.T) *fakenvml.Machine {
 	var o fakenvml.Options
 	for i := range gpus {
 		o.GPUs = append(o.GPUs, fakenvml.GPU{
-			Model: "NVIDIA H100 80GB HBM3", UUID: uuid(i), DeviceID: 0x233010de, Memory: 80 * 1024 * gpu.MiB, Arch: fakenvml.Hopper, MIG: true, Profiles: model.MIG.Profiles,
+			Model: "NVIDIA H100 80GB HBM3", UUID: uuid(i), DeviceID: 0x233010de, Memory: 80 * 1024 * gpu.MiB,
+			Arch: fakenvml.Hopper, MIG: true, Profiles: model.MIG.Profiles,
 		})
 	}
 	m := fakenvml.New(t, o)
@@ -153,7 +155,9 @@ func machine(t *testing.T) *fakenvml.Machine {
 			held = nil // it is idle
 		}
 		for j, in := range held {
-			m.StartProcess(i, fakenvml.Compute, gpu.Process{PID: 1000*(i+1) + j, Name: "train", GPUInstance: new(in.ID), ComputeInstance: new(in.Compute[0].ID)})
+			m.StartProcess(i, fakenvml.Compute, gpu.Process{
+				PID: 1000*(i+1) + j, Name: "train", GPUInstance: new(in.ID), ComputeInstance: new(in.Compute[0].ID),
+			})
 		}
 	}
 	return m
@@ -166,7 +170,9 @@ func serve(t *testing.T, m *fakenvml.Machine) *agent.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	backend := nvidia.New(nvidia.Options{Library: m.Library(), SMI: m.SMI(), Root: fakenvml.NewProcTree(t).Root(), Systemctl: "/nowhere/systemctl"})
+	backend := nvidia.New(nvidia.Options{
+		Library: m.Library(), SMI: m.SMI(), Root: fakenvml.NewProcTree(t).Root(), Systemctl: "/nowhere/systemctl",
+	})
 	conn, err := connect.InProcess(agent.NewServer(backend, store, agent.WithHostName(host)))
 	if err != nil {
 		t.Fatal(err)

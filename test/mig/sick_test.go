@@ -50,7 +50,9 @@ func eightIdle(t *testing.T) *served {
 	if err != nil {
 		t.Fatal(err)
 	}
-	backend := nvidia.New(nvidia.Options{Library: s.machine.Library(), SMI: s.machine.SMI(), Root: fakenvml.NewProcTree(t).Root(), Systemctl: filepath.Join(s.bin, "systemctl")})
+	backend := nvidia.New(nvidia.Options{
+		Library: s.machine.Library(), SMI: s.machine.SMI(), Root: fakenvml.NewProcTree(t).Root(), Systemctl: filepath.Join(s.bin, "systemctl"),
+	})
 	s.server = agent.NewServer(backend, store, agent.WithHostName(host))
 	conn, err := connect.InProcess(s.server)
 	if err != nil {
@@ -82,7 +84,11 @@ func (s *served) config(t *testing.T, id string, profiles map[string]int, of ...
 	}
 	ch := agent.Change{ID: run, Host: host, Change: change.Change{
 		Subject: "gpu_partition_config." + id, Owner: "o", Token: id,
-		Want: gpu.Want{Config: &gpu.PartitionConfig{ID: id, Kind: gpu.KindMIG, Name: id, MIG: &gpu.MIGLayout{Profiles: profiles}, GPUs: map[string][]string{host: ids}}},
+		Want: gpu.Want{
+			Config: &gpu.PartitionConfig{
+				ID: id, Kind: gpu.KindMIG, Name: id, MIG: &gpu.MIGLayout{Profiles: profiles}, GPUs: map[string][]string{host: ids},
+			},
+		},
 	}}
 	_, failed := s.client.Apply(t.Context(), fence, ch, "", nil)
 	if failed == nil {
@@ -179,7 +185,8 @@ func TestOneSickGPU(t *testing.T) {
 // for which the toolkit fails, is a layout like any other.
 func TestDerivedFilesUndoNothing(t *testing.T) {
 	s := eightIdle(t)
-	s.tool("systemctl", `case $1 in show) echo loaded;; restart) [ -e "$(dirname "$0")/mended" ] || { echo "Job for $2 failed." >&2; exit 1; };; esac`)
+	s.tool("systemctl",
+		`case $1 in show) echo loaded;; restart) [ -e "$(dirname "$0")/mended" ] || { echo "Job for $2 failed." >&2; exit 1; };; esac`)
 	if err := s.config(t, "all", quarter, 0); err != nil {
 		t.Fatal(err)
 	}

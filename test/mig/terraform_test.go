@@ -50,7 +50,8 @@ func newSite(t *testing.T) *site {
 	var o fakenvml.Options
 	for i := range 2 {
 		o.GPUs = append(o.GPUs, fakenvml.GPU{
-			Model: "NVIDIA H100 80GB HBM3", UUID: uuid(i), DeviceID: 0x233010de, Memory: 80 * 1024 * gpu.MiB, Arch: fakenvml.Hopper, Profiles: model.MIG.Profiles,
+			Model: "NVIDIA H100 80GB HBM3", UUID: uuid(i), DeviceID: 0x233010de, Memory: 80 * 1024 * gpu.MiB,
+			Arch: fakenvml.Hopper, Profiles: model.MIG.Profiles,
 		})
 	}
 	s := &site{Folder: cli.New(t, bin, "mig-tests"), machine: fakenvml.New(t, o), agent: filepath.Join(bin, "gpu-agent")}
@@ -65,7 +66,8 @@ func newSite(t *testing.T) *site {
 		}
 		server.Close()
 	})
-	s.host = fmt.Sprintf("gpu01 = { ssh = { address = \"127.0.0.1\", port = %d, user = %q, private_key_file = %q, known_hosts_file = %q, agent_path = %q } }",
+	s.host = fmt.Sprintf("gpu01 = { ssh = { address = \"127.0.0.1\", port = %d, user = %q, private_key_file = %q, known_hosts_file = %q, "+
+		"agent_path = %q } }",
 		server.Port, server.User, server.ClientKey(), server.KnownHosts(), s.agent)
 	return s
 }
@@ -73,7 +75,9 @@ func newSite(t *testing.T) *site {
 // wants writes a configuration of both GPUs.
 func (s *site) wants(mig string) {
 	s.T.Helper()
-	s.Write([]string{s.host}, fmt.Sprintf("resource \"gpu_partition_config\" \"mig\" {\n  name = \"mig\"\n  hosts = [\"gpu01\"]\n  mig = %s\n  on_destroy = \"restore\"\n}\n", mig))
+	s.Write([]string{s.host},
+		fmt.Sprintf("resource \"gpu_partition_config\" \"mig\" {\n  name = \"mig\"\n  hosts = [\"gpu01\"]\n  mig = %s\n  on_destroy = "+
+			"\"restore\"\n}\n", mig))
 }
 
 // has checks the mode and the profiles of a GPU's instances, and returns their devices
@@ -136,7 +140,9 @@ func TestTerraform(t *testing.T) {
 	// What is in use is named at plan and stays.
 	in := s.machine.GPU(1).Instances[0]
 	const pid = 3999999 // no process of this machine
-	s.machine.StartProcess(1, fakenvml.Compute, gpu.Process{PID: pid, Name: "train", GPUInstance: new(in.ID), ComputeInstance: new(in.Compute[0].ID)})
+	s.machine.StartProcess(1, fakenvml.Compute, gpu.Process{
+		PID: pid, Name: "train", GPUInstance: new(in.ID), ComputeInstance: new(in.Compute[0].ID),
+	})
 	before := s.has(1, true, wanted...)
 	s.wants(`{ profiles = { "7g.80gb" = 1 } }`)
 	said, code := s.Run("plan")

@@ -27,7 +27,10 @@ func TestSystemdTakesTheUnits(t *testing.T) {
 				t.Errorf("%s has no %s", unit, bound)
 			}
 		}
-		for _, needed := range []string{"PrivateDevices=", "ProtectKernelTunables=", "ProtectKernelModules=", "PrivateTmp=", "ProtectClock=", "SystemCallFilter=", "ProtectProc="} {
+		for _, needed := range []string{
+			"PrivateDevices=", "ProtectKernelTunables=", "ProtectKernelModules=", "PrivateTmp=", "ProtectClock=",
+			"SystemCallFilter=", "ProtectProc=",
+		} {
 			if strings.Contains(text, "\n"+needed) {
 				t.Errorf("%s has %s, which keeps the agent from devices, drivers, MPS or its tools", unit, needed)
 			}
@@ -62,8 +65,10 @@ func TestSSHDGivesEachUserItsRole(t *testing.T) {
 	config := write(t, "sshd_config", "HostKey "+key+"\n"+read(t, sshdExample)+"\nMaxSessions 7\n")
 	for user, wanted := range map[string][]string{
 		"svc-terraform": {"forcecommand /usr/bin/sudo -n /usr/bin/gpu-agent serve --stdio", "disableforwarding yes", "permittty no"},
-		"svc-plan":      {"forcecommand /usr/bin/sudo -n /usr/bin/gpu-agent serve --stdio --role reader", "disableforwarding yes", "permittty no"},
-		"somebody":      {"forcecommand none", "maxsessions 7"},
+		"svc-plan": {
+			"forcecommand /usr/bin/sudo -n /usr/bin/gpu-agent serve --stdio --role reader", "disableforwarding yes", "permittty no",
+		},
+		"somebody": {"forcecommand none", "maxsessions 7"},
 	} {
 		out, err := exec.CommandContext(t.Context(), sshd, "-T", "-f", config, "-C", "user="+user+",host=h,addr=192.0.2.1").CombinedOutput()
 		if err != nil {
@@ -81,7 +86,8 @@ func TestSSHDGivesEachUserItsRole(t *testing.T) {
 func TestSudoTakesItsExample(t *testing.T) {
 	t.Parallel()
 	visudo := need(t, "visudo", "sudo")
-	if out, err := exec.CommandContext(t.Context(), visudo, "-c", "-f", write(t, "sudoers", read(t, sudoersExample))).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), visudo, "-c", "-f", write(t, "sudoers", read(t, sudoersExample))).
+		CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }

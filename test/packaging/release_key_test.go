@@ -17,7 +17,9 @@ import (
 func releaseKey(t *testing.T, security, readme string, args ...string) (string, error) {
 	t.Helper()
 	dir := t.TempDir()
-	for name, text := range map[string]string{"tools/release-key": read(t, "tools/release-key"), "SECURITY.md": security, "README.md": readme} {
+	for name, text := range map[string]string{
+		"tools/release-key": read(t, "tools/release-key"), "SECURITY.md": security, "README.md": readme,
+	} {
 		file := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 			t.Fatal(err)
@@ -26,7 +28,8 @@ func releaseKey(t *testing.T, security, readme string, args ...string) (string, 
 			t.Fatal(err)
 		}
 	}
-	out, err := exec.CommandContext(t.Context(), "bash", append([]string{filepath.Join(dir, "tools/release-key")}, args...)...).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "bash", append([]string{filepath.Join(dir, "tools/release-key")}, args...)...).
+		CombinedOutput()
 	return strings.TrimSpace(string(out)), err
 }
 
@@ -56,7 +59,8 @@ func TestReleaseKeyIsTheOneThatIsStated(t *testing.T) {
 		said, err := releaseKey(t, test.security, test.readme, test.args...)
 		switch {
 		case test.says == "*": // none until there is a key, then one
-			if (err == nil) != regexp.MustCompile("^[0-9A-F]{40}$").MatchString(said) || err != nil && !strings.Contains(said, "SECURITY.md states no release key") {
+			if (err == nil) != regexp.MustCompile("^[0-9A-F]{40}$").MatchString(said) || err != nil &&
+				!strings.Contains(said, "SECURITY.md states no release key") {
 				t.Errorf("%s: %v, %s", name, err, said)
 			}
 		case test.says == "" && (err != nil || said != key):
@@ -98,7 +102,8 @@ func TestTheJobThatSignsFetchesNothing(t *testing.T) {
 			at["build"] = i
 		case action == "crazy-max/ghaction-import-gpg":
 			at["import"] = i
-		case strings.Contains(step.Run, `tools/release-key "$IMPORTED"`) && strings.Contains(step.Env["IMPORTED"], "steps.key.outputs.fingerprint"):
+		case strings.Contains(step.Run, `tools/release-key "$IMPORTED"`) &&
+			strings.Contains(step.Env["IMPORTED"], "steps.key.outputs.fingerprint"):
 			at["compare"] = i
 		case strings.HasPrefix(step.Run, "tools/bin/goreleaser release"):
 			at["sign"] = i
@@ -164,7 +169,8 @@ func TestReleaseIsVerifiedWithoutANetwork(t *testing.T) {
 		return run(mine, guide[1])
 	}
 	said, err := verify()
-	if err != nil || !strings.Contains(said, "Good signature") || !strings.Contains(said, "_linux_amd64.zip: OK") || !regexp.MustCompile(`(?:[0-9A-F]{4}\s+){9}[0-9A-F]{4}`).MatchString(said) {
+	if err != nil || !strings.Contains(said, "Good signature") || !strings.Contains(said, "_linux_amd64.zip: OK") ||
+		!regexp.MustCompile(`(?:[0-9A-F]{4}\s+){9}[0-9A-F]{4}`).MatchString(said) {
 		t.Errorf("%v\n%s", err, said)
 	}
 	if err := os.WriteFile(filepath.Join(dir, name+"_linux_amd64.zip"), []byte("changed"), 0o600); err != nil {

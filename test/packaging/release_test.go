@@ -80,7 +80,8 @@ func TestProviderFindsItsAgents(t *testing.T) {
 	}
 
 	// Before the builds, tools/agents fills a directory.
-	hook := regexp.MustCompile(`^go run ./tools/agents -out (\S+) -version \{\{ \.Version \}\} -sign (\{\{ if \.IsSnapshot \}\}if-possible\{\{ else \}\}always\{\{ end \}\}) -nvml \{\{ if \.IsSnapshot \}\}if-possible\{\{ else \}\}always\{\{ end \}\}$`)
+	hook := regexp.MustCompile(`^go run ./tools/agents -out (\S+) -version \{\{ \.Version \}\} -sign (\{\{ if \.IsSnapshot ` +
+		`\}\}if-possible\{\{ else \}\}always\{\{ end \}\}) -nvml \{\{ if \.IsSnapshot \}\}if-possible\{\{ else \}\}always\{\{ end \}\}$`)
 	var dir string
 	for _, h := range r.Before.Hooks {
 		if m := hook.FindStringSubmatch(h); m != nil {
@@ -135,11 +136,14 @@ func TestInstalledAgentIsTheUploadedOne(t *testing.T) {
 	t.Parallel()
 	const named = "gpu-agent_{{ .Os }}_{{ .Arch }}{{ .Ext }}"
 	for _, b := range readRelease(t).Builds {
-		if b.ID == "agent" && !slices.Equal(b.Hooks.Post, []string{"cp bin/agents/" + named + " {{ .Path }}", "touch -d {{ .CommitDate }} {{ .Path }}"}) {
+		if b.ID == "agent" && !slices.Equal(b.Hooks.Post, []string{
+			"cp bin/agents/" + named + " {{ .Path }}", "touch -d {{ .CommitDate }} {{ .Path }}",
+		}) {
 			t.Errorf("after the build of the agent runs %q", b.Hooks.Post)
 		}
 	}
-	if name := strings.NewReplacer("{{ .Os }}", "windows", "{{ .Arch }}", "arm64", "{{ .Ext }}", ".exe").Replace(named); name != connect.AgentFile("windows", "arm64") {
+	if name := strings.NewReplacer("{{ .Os }}", "windows", "{{ .Arch }}", "arm64", "{{ .Ext }}", ".exe").
+		Replace(named); name != connect.AgentFile("windows", "arm64") {
 		t.Errorf("tools/agents builds %s, and the release takes %s", connect.AgentFile("windows", "arm64"), name)
 	}
 }

@@ -88,7 +88,9 @@ func TestTaskIsHeldToWhatTheServiceIs(t *testing.T) {
 	t.Parallel()
 	script, agent := read(t, "packaging/windows/register-reconcile.ps1"), read(t, "internal/agent/statedir/dir_windows.go")
 	checks, registers, ok := strings.Cut(script, "Register-ScheduledTask -TaskName")
-	if !ok || strings.Contains(checks, "New-ScheduledTaskAction") && strings.Index(checks, "would run as SYSTEM") > strings.Index(checks, "New-ScheduledTaskAction") || strings.Contains(registers, "would run as SYSTEM") {
+	if !ok || strings.Contains(checks, "New-ScheduledTaskAction") &&
+		strings.Index(checks, "would run as SYSTEM") > strings.Index(checks, "New-ScheduledTaskAction") ||
+		strings.Contains(registers, "would run as SYSTEM") {
 		t.Error("the program is not checked before the task is made")
 	}
 	for _, sid := range regexp.MustCompile(`S-1-5-80-[0-9-]+`).FindAllString(agent, -1) {
@@ -99,7 +101,8 @@ func TestTaskIsHeldToWhatTheServiceIs(t *testing.T) {
 	// Names of rights in Go, and their numbers of winnt.h in the script.
 	for goName, number := range map[string]string{
 		"fileDeleteChild": "0x40", "windows.DELETE": "0x10000", "windows.WRITE_DAC": "0x40000", "windows.WRITE_OWNER": "0x80000",
-		"windows.GENERIC_ALL": "0x10000000", "windows.FILE_WRITE_DATA": "0x2", "windows.FILE_APPEND_DATA": "0x4", "windows.GENERIC_WRITE": "0x40000000",
+		"windows.GENERIC_ALL": "0x10000000", "windows.FILE_WRITE_DATA": "0x2", "windows.FILE_APPEND_DATA": "0x4",
+		"windows.GENERIC_WRITE": "0x40000000",
 	} {
 		if !strings.Contains(agent, goName) || !regexp.MustCompile(number+`\b`).MatchString(checks) {
 			t.Errorf("%s (%s) is not asked about in both", goName, number)

@@ -159,7 +159,9 @@ func TestRelease(t *testing.T) {
 // registry's manifest is among them. It prints the table of the release.
 func complete(t *testing.T, dist string, files map[string]string) {
 	var wanted []string
-	for _, platform := range []string{"darwin_amd64", "darwin_arm64", "freebsd_amd64", "freebsd_arm64", "linux_amd64", "linux_arm64", "windows_amd64", "windows_arm64"} {
+	for _, platform := range []string{
+		"darwin_amd64", "darwin_arm64", "freebsd_amd64", "freebsd_arm64", "linux_amd64", "linux_arm64", "windows_amd64", "windows_arm64",
+	} {
 		wanted = append(wanted, "terraform-provider-gpu_*_"+platform+".zip")
 	}
 	for _, platform := range []string{"linux_amd64", "linux_arm64", "windows_amd64", "windows_arm64"} {
@@ -248,7 +250,8 @@ func provider(t *testing.T, dist string) {
 	if len(clis) == 0 {
 		t.Fatal("GPU_TEST_CLIS names no CLI")
 	}
-	exact := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(archiveOf(t, dist)), "terraform-provider-gpu_"), fmt.Sprintf("_%s_%s.zip", runtime.GOOS, runtime.GOARCH))
+	exact := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(archiveOf(t, dist)), "terraform-provider-gpu_"),
+		fmt.Sprintf("_%s_%s.zip", runtime.GOOS, runtime.GOARCH))
 	host, certificate := registry(t, dist, exact)
 	for _, program := range clis {
 		t.Run(filepath.Base(program), func(t *testing.T) {
@@ -263,11 +266,13 @@ func provider(t *testing.T, dist string) {
 					t.Fatal(err)
 				}
 				source := fmt.Sprintf("\"%s/gpufleet/gpu\"\n      version = %q", host, exact)
-				rig.Write(t, filepath.Join(work, name), strings.NewReplacer(`"gpufleet/gpu"`, source, "${path.module}/fleet.json", "fleet.json").Replace(string(raw)))
+				rig.Write(t, filepath.Join(work, name),
+					strings.NewReplacer(`"gpufleet/gpu"`, source, "${path.module}/fleet.json", "fleet.json").Replace(string(raw)))
 			}
 			env := []string{"HOME=" + home, "TF_CLI_CONFIG_FILE=" + rc, "CHECKPOINT_DISABLE=1", "TF_IN_AUTOMATION=1"}
 			rig.Write(t, rc, "")
-			t.Log(run(t, work, append(env, "SSL_CERT_FILE="+certificate), program, "providers", "mirror", fmt.Sprintf("-platform=%s_%s", runtime.GOOS, runtime.GOARCH), mirror))
+			t.Log(run(t, work, append(env, "SSL_CERT_FILE="+certificate), program, "providers", "mirror",
+				fmt.Sprintf("-platform=%s_%s", runtime.GOOS, runtime.GOARCH), mirror))
 
 			rig.Write(t, rc, fmt.Sprintf("provider_installation {\n  filesystem_mirror {\n    path = %q\n  }\n}\n", mirror))
 			const nobody = "http://127.0.0.1:1"
@@ -332,7 +337,8 @@ func packages(t *testing.T, dist, before string, s system) {
 	}
 	works := func(step string) {
 		t.Helper()
-		said := run(t, clean, nil, "chroot", clean, "gpu-agent", "--backend", "simulated", "--fleet", "/tmp/fleet.json", "--host", described.Hosts[0].Name, "selftest")
+		said := run(t, clean, nil, "chroot", clean, "gpu-agent", "--backend", "simulated", "--fleet",
+			"/tmp/fleet.json", "--host", described.Hosts[0].Name, "selftest")
 		t.Logf("%s: %s", step, said)
 		unit := filepath.Join(clean, "usr", "lib", "systemd", "system", "gpu-agent.service")
 		if _, err := os.Stat(unit); err != nil {

@@ -34,7 +34,8 @@ import (
 
 func main() {
 	if filepath.Base(os.Args[0]) == emptyProvider {
-		err := providerserver.Serve(context.Background(), func() provider.Provider { return empty.Provider{} }, providerserver.ServeOpts{Address: "registry.terraform.io/gpufleet/empty"})
+		err := providerserver.Serve(context.Background(), func() provider.Provider { return empty.Provider{} },
+			providerserver.ServeOpts{Address: "registry.terraform.io/gpufleet/empty"})
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -64,7 +65,8 @@ func main() {
 		}
 	}
 	if len(failed) > 0 {
-		log.Fatalf("%s: a plan with nothing to do takes more than %.2f times the CPU of an empty resource without logs", strings.Join(failed, ", "), mostBeside)
+		log.Fatalf("%s: a plan with nothing to do takes more than %.2f times the CPU of an empty resource without logs",
+			strings.Join(failed, ", "), mostBeside)
 	}
 }
 
@@ -247,15 +249,20 @@ func measure(cli, of string, n, hosts, runs int, beside bool) (below bool, err e
 	}
 	rc := filepath.Join(dir, "cli.rc")
 	err = errors.Join(
-		write(dir, "cli.rc", fmt.Sprintf("provider_installation {\n dev_overrides {\n  \"gpufleet/gpu\" = %q\n  \"gpufleet/empty\" = %[1]q\n }\n direct {}\n}\n", dir)),
+		write(dir, "cli.rc",
+			fmt.Sprintf("provider_installation {\n dev_overrides {\n  \"gpufleet/gpu\" = %q\n  \"gpufleet/empty\" = %[1]q\n }\n direct {}\n}\n",
+				dir)),
 		os.Symlink(self, filepath.Join(dir, "terraform-provider-gpu")), os.Symlink(self, filepath.Join(dir, emptyProvider)),
-		os.Mkdir(filepath.Join(dir, "ours"), 0o700), os.Mkdir(filepath.Join(dir, "plain"), 0o700), os.Mkdir(filepath.Join(dir, "empty"), 0o700), os.Mkdir(filepath.Join(dir, "quiet"), 0o700),
+		os.Mkdir(filepath.Join(dir, "ours"), 0o700), os.Mkdir(filepath.Join(dir, "plain"), 0o700), os.Mkdir(filepath.Join(dir, "empty"), 0o700),
+		os.Mkdir(filepath.Join(dir, "quiet"), 0o700),
 	)
 	if err != nil {
 		return false, err
 	}
-	env := append(os.Environ(), realProvider+"="+of, "TF_CLI_CONFIG_FILE="+rc, "TF_IN_AUTOMATION=1", "TF_INPUT=0", "TF_CLI_ARGS=-no-color", "CHECKPOINT_DISABLE=1", "TF_LOG=")
-	ours, plain, bare := folder{cli, filepath.Join(dir, "ours"), env}, folder{cli, filepath.Join(dir, "plain"), env}, folder{cli, filepath.Join(dir, "empty"), env}
+	env := append(os.Environ(), realProvider+"="+of, "TF_CLI_CONFIG_FILE="+rc, "TF_IN_AUTOMATION=1",
+		"TF_INPUT=0", "TF_CLI_ARGS=-no-color", "CHECKPOINT_DISABLE=1", "TF_LOG=")
+	ours, plain, bare := folder{cli, filepath.Join(dir, "ours"), env}, folder{cli, filepath.Join(dir, "plain"), env},
+		folder{cli, filepath.Join(dir, "empty"), env}
 	quiet := folder{cli, filepath.Join(dir, "quiet"), append(slices.Clone(env), "TF_LOG_SDK=OFF")}
 	fleet := fleetOf(n, hosts)
 	if _, err := simulated.Create(filepath.Join(ours.dir, "fleet.json"), fleet); err != nil {
@@ -264,7 +271,8 @@ func measure(cli, of string, n, hosts, runs int, beside bool) (below bool, err e
 	// With count: a for_each has Terraform evaluate its whole set again for each instance, which
 	// outweighs all else from 1,000 on.
 	config := func(vms int) error { return write(ours.dir, "main.tf", ourConfig(fleet, vms)) }
-	err = errors.Join(config(n), write(plain.dir, "main.tf", plainConfig(n+1)), write(bare.dir, "main.tf", emptyConfig(n)), write(quiet.dir, "main.tf", emptyConfig(n)))
+	err = errors.Join(config(n), write(plain.dir, "main.tf", plainConfig(n+1)), write(bare.dir, "main.tf", emptyConfig(n)),
+		write(quiet.dir, "main.tf", emptyConfig(n)))
 	if err != nil {
 		return false, err
 	}
@@ -318,7 +326,8 @@ func measure(cli, of string, n, hosts, runs int, beside bool) (below bool, err e
 			return fmt.Sprintf("%.1f", d.Seconds()/base.CPU.Seconds())
 		}
 		fmt.Printf("%-22s %8.2fs %8.2fs %7s %7s %7s %7s %9.2fs %6.1fms %9d %9d\n", x.what, c.CPU.Seconds(), c.wall.Seconds(),
-			ratio(c.CPU), ratio(c.CPU-c.provider), ratio(none.CPU), ratio(floor.CPU), c.provider.Seconds(), c.provider.Seconds()*1000/float64(n), c.memory/1024, c.own/1024)
+			ratio(c.CPU), ratio(c.CPU-c.provider), ratio(none.CPU), ratio(floor.CPU), c.provider.Seconds(),
+			c.provider.Seconds()*1000/float64(n), c.memory/1024, c.own/1024)
 	}
 	return below, nil
 }

@@ -70,7 +70,8 @@ func newSite(t *testing.T, bin string) *site {
 	var o fakenvml.Options
 	for i := range gpus {
 		o.GPUs = append(o.GPUs, fakenvml.GPU{
-			Model: "NVIDIA H100 80GB HBM3", UUID: uuid(i), DeviceID: 0x233010de, Memory: 80 * 1024 * gpu.MiB, Arch: fakenvml.Hopper, Profiles: model.MIG.Profiles,
+			Model: "NVIDIA H100 80GB HBM3", UUID: uuid(i), DeviceID: 0x233010de, Memory: 80 * 1024 * gpu.MiB,
+			Arch: fakenvml.Hopper, Profiles: model.MIG.Profiles,
 		})
 	}
 	built := t.TempDir()
@@ -92,7 +93,8 @@ func newSite(t *testing.T, bin string) *site {
 		}
 		server.Close()
 	})
-	s.host = fmt.Sprintf("gpu01 = { ssh = { address = \"127.0.0.1\", port = %d, user = %q, private_key_file = %q, known_hosts_file = %q, agent_path = %q } }",
+	s.host = fmt.Sprintf("gpu01 = { ssh = { address = \"127.0.0.1\", port = %d, user = %q, private_key_file = %q, known_hosts_file = %q, "+
+		"agent_path = %q } }",
 		server.Port, server.User, server.ClientKey(), server.KnownHosts(), s.agent)
 	return s
 }

@@ -172,7 +172,8 @@ func (s *site) begin() *gpu.MPSDaemon {
 	s.standing(d)
 	s.WantNoChanges()
 
-	cli.WantSays(s.T, s.run("inventory"), "inference", fmt.Sprint("PID ", d.PID), "notebook", "batch", "gpufleet.com/share=notebook", "mps", "time_slicing")
+	cli.WantSays(s.T, s.run("inventory"), "inference", fmt.Sprint("PID ", d.PID), "notebook", "batch",
+		"gpufleet.com/share=notebook", "mps", "time_slicing")
 	cli.WantSays(s.T, s.OK("output", "allocated"), fmt.Sprintf("%q = 0.25", uuid(0)), fmt.Sprintf("%q = 0.4286", uuid(sliced)))
 
 	// A quota is kept before anything is done.
@@ -191,7 +192,8 @@ func (s *site) standing(d *gpu.MPSDaemon) {
 	s.T.Helper()
 	s.modes(nvml.COMPUTEMODE_EXCLUSIVE_PROCESS, nvml.COMPUTEMODE_EXCLUSIVE_PROCESS, nvml.COMPUTEMODE_DEFAULT)
 	s.instances(true, "3g.40gb", "3g.40gb")
-	if env := s.handed("notebook").Environment; env["CUDA_MPS_PIPE_DIRECTORY"] != d.PipeDir || env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] != "25" {
+	if env := s.handed("notebook").Environment; env["CUDA_MPS_PIPE_DIRECTORY"] != d.PipeDir ||
+		env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] != "25" {
 		s.T.Errorf("the notebook's processes get %v", env)
 	}
 	device := ""

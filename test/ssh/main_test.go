@@ -94,7 +94,9 @@ func newRig(t *testing.T, hosts []gpu.Host, edit func(host string, o *sshd.Optio
 
 func (r *rig) serve(host string, edit func(string, *sshd.Options)) *sshd.Server {
 	r.T.Helper()
-	o := sshd.Options{Dir: r.T.TempDir(), Env: []string{"GPU_AGENT_BACKEND=simulated", "GPU_AGENT_FLEET=" + r.fleet.Path(), "GPU_AGENT_HOST=" + host}}
+	o := sshd.Options{
+		Dir: r.T.TempDir(), Env: []string{"GPU_AGENT_BACKEND=simulated", "GPU_AGENT_FLEET=" + r.fleet.Path(), "GPU_AGENT_HOST=" + host},
+	}
 	if edit != nil {
 		edit(host, &o)
 	}
@@ -115,7 +117,8 @@ func (r *rig) serve(host string, edit func(string, *sshd.Options)) *sshd.Server 
 func (r *rig) reach(host string, arguments ...string) string {
 	s := r.server[host]
 	usual := map[string]string{
-		"address": `"127.0.0.1"`, "port": fmt.Sprint(s.Port), "user": fmt.Sprintf("%q", s.User), "private_key_file": fmt.Sprintf("%q", s.ClientKey()),
+		"address": `"127.0.0.1"`, "port": fmt.Sprint(s.Port), "user": fmt.Sprintf("%q", s.User),
+		"private_key_file": fmt.Sprintf("%q", s.ClientKey()),
 		"known_hosts_file": fmt.Sprintf("%q", s.KnownHosts()), "agent_path": fmt.Sprintf("%q", agentPath()),
 	}
 	for _, a := range arguments {

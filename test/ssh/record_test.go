@@ -47,7 +47,8 @@ func TestRecord(t *testing.T) {
 	hv01 := r.server["hv01"]
 	r.Write([]string{r.reach("hv01", `user = "operator"`, `private_key_file = "/nowhere/operator"`, "agent_path = null")}, vdi)
 	again := filepath.Join(t.TempDir(), "again.json")
-	record = exec.CommandContext(t.Context(), agentPath(), "record", "--out", again, "--config", r.Dir, "--user", hv01.User, "--key", hv01.ClientKey()) //nolint:gosec // built by this test
+	record = exec.CommandContext(t.Context(), agentPath(), "record", "--out", again, "--config", r.Dir,
+		"--user", hv01.User, "--key", hv01.ClientKey()) //nolint:gosec // built by this test
 	if out, err := record.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

@@ -187,7 +187,8 @@ func TestWaysToLogIn(t *testing.T) {
 	})
 	t.Run("encrypted key", func(t *testing.T) {
 		locked := filepath.Join(t.TempDir(), "locked")
-		if out, err := exec.CommandContext(t.Context(), "ssh-keygen", "-q", "-t", "ed25519", "-N", "secret", "-f", locked).CombinedOutput(); err != nil {
+		if out, err := exec.CommandContext(t.Context(), "ssh-keygen", "-q", "-t", "ed25519", "-N", "secret", "-f", locked).
+			CombinedOutput(); err != nil {
 			t.Skipf("there is no ssh-keygen that works (%v %s): apt-get install --no-install-recommends openssh-client", err, out)
 		}
 		r.Write([]string{r.reach("hv01", fmt.Sprintf("private_key_file = %q", locked))}, one)
@@ -309,7 +310,8 @@ func TestSudo(t *testing.T) {
 		o.Env = nil
 	})
 	script := filepath.Join(t.TempDir(), "gpu-agent")
-	cli.WriteFile(t, script, fmt.Sprintf("#!/bin/sh\nexec %s --backend simulated --fleet %s --host hv01 \"$@\"\n", agentPath(), r.fleet.Path()))
+	cli.WriteFile(t, script, fmt.Sprintf("#!/bin/sh\nexec %s --backend simulated --fleet %s --host hv01 \"$@\"\n",
+		agentPath(), r.fleet.Path()))
 	if err := os.Chmod(script, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -420,7 +422,10 @@ func TestBadHosts(t *testing.T) {
 		{"no agent", `agent_path = "/nowhere/gpu-agent"`, "Host has no agent", []string{"exit status 127", "agent_path"}},
 		{"not executable", blocked, "Agent is blocked on the host", []string{"exit status 126"}},
 		{"wrong platform", script("MZ\x90\x00\x03\x00\x00\x00"), "Agent is for another platform", []string{"built for another platform"}},
-		{"banner", script("#!/bin/sh\necho Welcome to hv01\nexec " + agentPath() + " \"$@\"\n"), "Host did not answer as an agent", []string{"Welcome to hv01"}},
+		{
+			"banner", script("#!/bin/sh\necho Welcome to hv01\nexec " + agentPath() + " \"$@\"\n"), "Host did not answer as an agent",
+			[]string{"Welcome to hv01"},
+		},
 		{"ends early", script("#!/bin/sh\necho no licence >&2\nexit 3\n"), "Host does not answer", []string{"exit status 3", "no licence"}},
 		{"truncated", script("#!/bin/sh\nprintf 'gpu-agent/1\\n'\nexit 0\n"), "Host does not answer", []string{"ended before"}},
 	} {

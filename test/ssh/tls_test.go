@@ -112,7 +112,10 @@ func (r *rig) listen(a *authority, more ...string) (address string) {
 
 // by is hv01, reached as one of the certificates' owners.
 func (a *authority) by(address, name string) []string {
-	return []string{fmt.Sprintf("hv01 = { tls = { address = %q, ca_file = %q, cert_file = %q, key_file = %q } }", address, a.path("ca.pem"), a.path(name+".pem"), a.path(name+".key"))}
+	return []string{
+		fmt.Sprintf("hv01 = { tls = { address = %q, ca_file = %q, cert_file = %q, key_file = %q } }",
+			address, a.path("ca.pem"), a.path(name+".pem"), a.path(name+".key")),
+	}
 }
 
 // TestTLSNamesAndKeys lists who may act on the host, and refuses keys that are not private.
@@ -156,7 +159,8 @@ func TestTLSNamesAndKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	said, err := exec.CommandContext(t.Context(), agentPath(), "--backend", "simulated", "--fleet", r.fleet.Path(), "--host", "hv01",
-		"serve", "--listen", "127.0.0.1:0", "--cert", a.path("host.pem"), "--key", a.path("host.key"), "--client-ca", a.path("ca.pem")).CombinedOutput()
+		"serve", "--listen", "127.0.0.1:0", "--cert", a.path("host.pem"), "--key", a.path("host.key"), "--client-ca", a.path("ca.pem")).
+		CombinedOutput()
 	if err == nil {
 		t.Error("the agent serves with a key that others may read")
 	}
@@ -182,7 +186,8 @@ func TestTLS(t *testing.T) {
 	cli.WantSays(t, r.Fails("Could not create the partition config", "apply", "-auto-approve"), "hv01", "role reader")
 	r.Write(as("nobody"), one)
 	recorded := filepath.Join(t.TempDir(), "recorded.json")
-	record := exec.CommandContext(t.Context(), agentPath(), "record", "--out", recorded, "--config", r.Dir, "--cert", a.path("reader.pem"), "--key", a.path("reader.key"))
+	record := exec.CommandContext(t.Context(), agentPath(), "record", "--out", recorded, "--config",
+		r.Dir, "--cert", a.path("reader.pem"), "--key", a.path("reader.key"))
 	if said, err := record.CombinedOutput(); err != nil || len(hostsOf(t, recorded)) != 1 {
 		t.Errorf("record: %v: %s", err, said)
 	}
@@ -196,7 +201,10 @@ func TestTLS(t *testing.T) {
 	r.WantNoChanges()
 	other := newAuthority(t)
 	other.issue("operator", connect.OperatorOrganization)
-	r.Write([]string{fmt.Sprintf("hv01 = { tls = { address = %q, ca_file = %q, cert_file = %q, key_file = %q } }", address, a.path("ca.pem"), other.path("operator.pem"), other.path("operator.key"))}, one)
+	r.Write([]string{
+		fmt.Sprintf("hv01 = { tls = { address = %q, ca_file = %q, cert_file = %q, key_file = %q } }",
+			address, a.path("ca.pem"), other.path("operator.pem"), other.path("operator.key")),
+	}, one)
 	cli.WantSays(t, r.Fails("Certificate was rejected", "plan"), "Host: hv01")
 	r.Write(as("operator"), one)
 	r.OK("destroy", "-auto-approve")

@@ -96,7 +96,8 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	}
 	config := []string{
 		"ListenAddress 127.0.0.1", "Port " + strconv.Itoa(s.Port), "HostKey " + s.path("host"), "PidFile none",
-		"AuthorizedKeysFile " + s.path("authorized_keys"), "StrictModes no", "UsePAM no", "PasswordAuthentication no", "KbdInteractiveAuthentication no",
+		"AuthorizedKeysFile " + s.path("authorized_keys"), "StrictModes no", "UsePAM no", "PasswordAuthentication no",
+		"KbdInteractiveAuthentication no",
 		"LogLevel VERBOSE",
 	}
 	sftp := "Subsystem sftp internal-sftp"

@@ -57,7 +57,8 @@ import (
 
 func TestHalves(t *testing.T) {
 	r := rig.New(t, rig.TwoNodes())
-	c := rig.NewCLI(t, r.Block()+"resource \"gpu_partition_config\" \"vdi\" {\n  name = \"vdi\"\n  hosts = [\"hv01\", \"hv02\"]\n  halves = {}\n}\n")
+	c := rig.NewCLI(t, r.Block()+"resource \"gpu_partition_config\" \"vdi\" {\n  name = \"vdi\"\n  hosts = [\"hv01\", \"hv02\"]\n  halves = ` +
+	`{}\n}\n")
 	c.Apply()
 	r.WantCounts(2, rig.Both...)
 	c.WantNoChanges()

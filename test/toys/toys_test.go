@@ -65,7 +65,8 @@ func TestToyAttributes(t *testing.T) {
 		},
 		{
 			"vmassignment", "schema.go", "			\"hosts\": ", "	a := gpu.Assignment{",
-			noteProved("vmassignment", `rig.Standalone(rig.Node("hv01", rig.Desktop("avd-01", 1)))`, "hv01", "ClaimAssignment", "Assignment", `resource "gpu_vm_assignment" "a" {
+			noteProved("vmassignment", `rig.Standalone(rig.Node("hv01", rig.Desktop("avd-01", 1)))`, "hv01",
+				"ClaimAssignment", "Assignment", `resource "gpu_vm_assignment" "a" {
   vm        = "avd-01"
   partition = {}
   power     = { allow_shutdown = true }
@@ -81,7 +82,9 @@ func TestToyAttributes(t *testing.T) {
 	} {
 		dir := "internal/provider/" + of.pkg + "/"
 		y.edits[dir+of.schema] = append(y.edits[dir+of.schema], edit{of.list, attribute + of.list})
-		y.edits[dir+"model.go"] = []edit{{"type model struct {\n", "type model struct {\n" + model}, {of.decodes, of.decodes + "Note: m.Note.ValueString(), "}}
+		y.edits[dir+"model.go"] = []edit{
+			{"type model struct {\n", "type model struct {\n" + model}, {of.decodes, of.decodes + "Note: m.Note.ValueString(), "},
+		}
 		y.tests[dir+"note_test.go"] = of.proved
 		y.run = append(y.run, "./"+strings.TrimSuffix(dir, "/"))
 	}
@@ -109,7 +112,9 @@ func TestAToyKind(t *testing.T) {
 				{"&m.MPS, &m.TimeSlicing}", "&m.MPS, &m.TimeSlicing, &m.Halves}"},
 			},
 		},
-		files: map[string]string{"internal/change/kind_halves.go": kindInChange, "internal/provider/partitionconfig/kind_halves.go": kindInProvider},
+		files: map[string]string{
+			"internal/change/kind_halves.go": kindInChange, "internal/provider/partitionconfig/kind_halves.go": kindInProvider,
+		},
 		tests: map[string]string{"internal/provider/partitionconfig/halves_test.go": kindProved},
 		run:   []string{"-run", "TestHalves|NothingOfAKindIsMissing", "./internal/change", "./internal/provider/partitionconfig"},
 	}.prove(t)
@@ -120,9 +125,17 @@ func TestAToyOperation(t *testing.T) {
 	t.Parallel()
 	toy{
 		edits: map[string][]edit{
-			"internal/change/step.go":     {{"	OpSetTimeSlice      Op = \"set_time_slice\"\n", "	OpSetTimeSlice      Op = \"set_time_slice\"\n	OpOpenGPU Op = \"open_gpu\"\n"}},
+			"internal/change/step.go": {
+				{"	OpSetTimeSlice      Op = \"set_time_slice\"\n", "	OpSetTimeSlice      Op = \"set_time_slice\"\n	OpOpenGPU Op = \"open_gpu\"\n"},
+			},
 			"internal/change/op_share.go": {{"var sharingRows = map[Op]row{\n", "var sharingRows = map[Op]row{\n" + operationsRow}},
-			"internal/agent/run_share.go": {{"	change.OpSetComputeMode:", "	change.OpOpenGPU: func(ctx context.Context, host backend.Sharing, s change.Step) error { return host.SetComputeMode(ctx, s.GPU, \"default\") },\n	change.OpSetComputeMode:"}},
+			"internal/agent/run_share.go": {
+				{
+					"	change.OpSetComputeMode:",
+					"	change.OpOpenGPU: func(ctx context.Context, host backend.Sharing, s change.Step) error { return host.SetComputeMode(ctx, s.GPU, " +
+						"\"default\") },\n	change.OpSetComputeMode:",
+				},
+			},
 		},
 		tests: map[string]string{"internal/change/toy_test.go": operationProved},
 		run:   []string{"-run", "TestNoCellIsEmpty|TestOpenGPU|TestEveryOpRuns", "./internal/change", "./internal/agent"},
@@ -177,7 +190,8 @@ func (y toy) prove(t *testing.T) {
 	if err := os.WriteFile(list, overlay, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "go", append([]string{"test", "-short", "-count=1", "-timeout=10m", "-vet=off", "-overlay", list}, y.run...)...)
+	cmd := exec.CommandContext(t.Context(), "go",
+		append([]string{"test", "-short", "-count=1", "-timeout=10m", "-vet=off", "-overlay", list}, y.run...)...)
 	cmd.Dir = root
 	out, err := cmd.CombinedOutput()
 	if err != nil || strings.Contains(string(out), "no tests to run") {

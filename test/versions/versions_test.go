@@ -75,7 +75,8 @@ func build(t *testing.T, commit string) string {
 	}
 	for name, pkg := range map[string]string{"terraform-provider-gpu": ".", "gpu-agent": "./cmd/gpu-agent"} {
 		// -trimpath shares what has not changed since with the build of this commit.
-		cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-X main.version=0.0.1", "-o", filepath.Join(out, name), pkg)
+		cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-ldflags",
+			"-X main.version=0.0.1", "-o", filepath.Join(out, name), pkg)
 		cmd.Dir, cmd.Env = source, append(os.Environ(), "GOGC=100")
 		if text, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("build %s of commit %s: %v\n%s", pkg, commit, err, text)
@@ -87,7 +88,8 @@ func build(t *testing.T, commit string) string {
 // hello asks an agent what it knows. ok is false when it speaks no protocol of this build.
 func hello(t *testing.T, agentPath string, env []string) (h agent.Hello, ok bool) {
 	t.Helper()
-	conn, err := connect.Process(t.Context(), "hv01", connect.Command{Path: agentPath, Args: []string{"serve", "--stdio"}, Env: env}, connect.Options{Version: "test"})
+	conn, err := connect.Process(t.Context(), "hv01", connect.Command{Path: agentPath, Args: []string{"serve", "--stdio"}, Env: env},
+		connect.Options{Version: "test"})
 	if ce, isOurs := err.(*connect.Error); isOurs && ce.Code == connect.Version { //nolint:errorlint // it is not wrapped
 		return h, false
 	}
@@ -127,7 +129,8 @@ func TestWithTheCommitBefore(t *testing.T) {
 					rc = fmt.Sprintf("provider_installation {\n dev_overrides {\n  \"gpufleet/gpu\" = %q\n }\n direct {}\n}\n", provider)
 				}
 				rig.Write(t, filepath.Join(c.Dir, "cli.rc"), rc)
-				c.Write(fmt.Sprintf("provider \"gpu\" {\n  owner = \"test\"\n  hosts = { hv01 = { local = { agent_path = %q } } }\n}\n", agentPath) + resources)
+				c.Write(fmt.Sprintf("provider \"gpu\" {\n  owner = \"test\"\n  hosts = { hv01 = { local = { agent_path = %q } } }\n}\n", agentPath) +
+					resources)
 			}
 			olds, speaks := hello(t, filepath.Join(before, "gpu-agent"), append(os.Environ(), env...))
 			news, _ := hello(t, now, append(os.Environ(), env...))
@@ -145,7 +148,10 @@ func TestWithTheCommitBefore(t *testing.T) {
 			}{
 				{rig.ConfigOf(4, []string{"hv01"}), func() { r.WantCounts(4, "hv01") }},
 				{rig.ConfigOf(4, []string{"hv01"}) + vm, func() { r.WantHeld(gpu.VMRunning, "avd-01") }},
-				{rig.ConfigOf(2, []string{"hv01"}, `max_disruption = "vm_restart"`) + vm, func() { r.WantCounts(2, "hv01"); r.WantHeld(gpu.VMRunning, "avd-01") }},
+				{
+					rig.ConfigOf(2, []string{"hv01"}, `max_disruption = "vm_restart"`) + vm,
+					func() { r.WantCounts(2, "hv01"); r.WantHeld(gpu.VMRunning, "avd-01") },
+				},
 				{"", func() { r.WantClaims([]string{"hv01"}); r.WantFree(gpu.VMRunning, "avd-01") }},
 			} {
 				use(tt.provider, tt.agent, step.resources)
@@ -195,7 +201,8 @@ func TestStatesOfTheCommitBefore(t *testing.T) {
 	rig.Write(t, file, string(ours))
 	made := r.Snapshot()
 	c.WantNoChanges()
-	c.Write(r.Block() + strings.ReplaceAll(strings.ReplaceAll(resources, `"gpu_pool" "render"`, `"gpu_pool" "farm"`), "gpu_pool.render.id", "gpu_pool.farm.id") +
+	c.Write(r.Block() + strings.ReplaceAll(strings.ReplaceAll(resources, `"gpu_pool" "render"`, `"gpu_pool" "farm"`),
+		"gpu_pool.render.id", "gpu_pool.farm.id") +
 		"moved {\n  from = gpu_pool.render\n  to = gpu_pool.farm\n}\n")
 	c.Apply()
 	r.WantUnchanged(made)

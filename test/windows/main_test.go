@@ -77,7 +77,8 @@ func tool(name string) string {
 
 func build(dir string) error {
 	windowsProvider = filepath.Join(dir, "windows")
-	fixtureAgent, shippedAgent = filepath.Join(windowsProvider, connect.AgentFile("windows", "amd64")), filepath.Join(dir, connect.AgentFile("windows", "amd64"))
+	fixtureAgent, shippedAgent = filepath.Join(windowsProvider, connect.AgentFile("windows", "amd64")),
+		filepath.Join(dir, connect.AgentFile("windows", "amd64"))
 	for _, b := range []struct{ goos, tags, out, pkg string }{
 		{"linux", "", filepath.Join(dir, "terraform-provider-gpu"), "."},
 		{"windows", "", filepath.Join(windowsProvider, "provider.exe"), "."},

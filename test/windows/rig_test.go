@@ -214,7 +214,9 @@ func desktop(n int, name string, state gpu.VMState) gpu.VM {
 	cache, low, high, stop := true, 3072*gpu.MiB, 40000*gpu.MiB, gpu.StopTurnOff
 	return gpu.VM{
 		ID: vmID(n), Name: name, State: state, Generation: 2, Checkpoints: gpu.CheckpointsDisabled,
-		Settings: gpu.VMSettings{GuestControlledCache: &cache, LowMemoryMappedIOSpace: &low, HighMemoryMappedIOSpace: &high, AutomaticStopAction: &stop},
+		Settings: gpu.VMSettings{
+			GuestControlledCache: &cache, LowMemoryMappedIOSpace: &low, HighMemoryMappedIOSpace: &high, AutomaticStopAction: &stop,
+		},
 	}
 }
 

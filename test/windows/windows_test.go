@@ -102,10 +102,12 @@ func TestPlanToDestroy(t *testing.T) {
 	})
 	t.Run("pool in use", func(t *testing.T) {
 		r := r.in(t)
-		r.Write(strings.Replace(config, "partition_count = 8", "partition_count = 2", 1) + avd + strings.Replace(render, "gpu_pool.render.id", `"hv01/render"`, 1))
+		r.Write(strings.Replace(config, "partition_count = 8", "partition_count = 2", 1) + avd +
+			strings.Replace(render, "gpu_pool.render.id", `"hv01/render"`, 1))
 		// Whichever of the two Terraform plans last is told.
 		out := r.Fails("", "apply", "-auto-approve")
-		if !strings.Contains(out, "What it uses is destroyed in the same run") && !strings.Contains(out, "The pool would have fewer GPUs than its VMs use") {
+		if !strings.Contains(out, "What it uses is destroyed in the same run") &&
+			!strings.Contains(out, "The pool would have fewer GPUs than its VMs use") {
 			t.Errorf("the VM that uses the pool is not in the way of its end:\n%s", out)
 		}
 		cli.WantSays(t, out, `host "hv01"`, `"render"`)
@@ -209,8 +211,9 @@ func TestBadInput(t *testing.T) {
 			texts: []string{"policy-gate", "RequireSecureDeviceAssignment"},
 		},
 		{
-			name: "cluster that the host is in none of", resources: strings.Replace(pool, "members    = { hv01 = [\""+gpuT+"\"] }", "cluster    = \"azl\"", 1),
-			texts: []string{"azl"},
+			name:      "cluster that the host is in none of",
+			resources: strings.Replace(pool, "members    = { hv01 = [\""+gpuT+"\"] }", "cluster    = \"azl\"", 1),
+			texts:     []string{"azl"},
 		},
 		{
 			name: "VM that is saved", resources: `resource "gpu_vm_assignment" "x" {

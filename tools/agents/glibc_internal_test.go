@@ -31,7 +31,8 @@ func TestGlibc(t *testing.T) {
 	}
 	build := func(name string, options ...string) string {
 		out := filepath.Join(dir, name)
-		if said, err := exec.CommandContext(t.Context(), gcc, append([]string{source, "-shared", "-fPIC", "-o", out}, options...)...).CombinedOutput(); err != nil {
+		if said, err := exec.CommandContext(t.Context(), gcc, append([]string{source, "-shared", "-fPIC", "-o", out}, options...)...).
+			CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, said)
 		}
 		return out

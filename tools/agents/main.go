@@ -108,7 +108,8 @@ func checkGlibc(file string) error {
 		}
 	}
 	if len(newer) > 0 {
-		return fmt.Errorf("it asks for a glibc newer than %d.%d: %s; add them to tools/agents/glibc.h", newestGlibc[0], newestGlibc[1], strings.Join(newer, ", "))
+		return fmt.Errorf("it asks for a glibc newer than %d.%d: %s; add them to tools/agents/glibc.h",
+			newestGlibc[0], newestGlibc[1], strings.Join(newer, ", "))
 	}
 	return nil
 }

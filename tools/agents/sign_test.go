@@ -31,7 +31,10 @@ func identity(t *testing.T, password string) (pkcs12, certificate string) {
 	certificate, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	pkcs12 = filepath.Join(dir, "identity.p12")
 	for _, args := range [][]string{
-		{"req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=gpufleet test", "-addext", "keyUsage=digitalSignature", "-addext", "extendedKeyUsage=codeSigning", "-keyout", key, "-out", certificate},
+		{
+			"req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=gpufleet test",
+			"-addext", "keyUsage=digitalSignature", "-addext", "extendedKeyUsage=codeSigning", "-keyout", key, "-out", certificate,
+		},
 		{"pkcs12", "-export", "-inkey", key, "-in", certificate, "-out", pkcs12, "-passout", "pass:" + password},
 	} {
 		if out, err := exec.CommandContext(t.Context(), "openssl", args...).CombinedOutput(); err != nil {

@@ -55,7 +55,9 @@ func TestTables(t *testing.T) {
 		if fixed := strings.Contains(row, "; no level lifts"); fixed != (r.Fixed || slices.Contains(change.RefusedAnyway(), r.ID)) {
 			t.Errorf("that rule %s can be lifted is shown otherwise: %q", r.ID, row)
 		}
-		for host, name := range map[string]string{"microsoft.com": "[Microsoft]", "nvidia.com": "[NVIDIA]", "container-device-interface": "[CDI]"} {
+		for host, name := range map[string]string{
+			"microsoft.com": "[Microsoft]", "nvidia.com": "[NVIDIA]", "container-device-interface": "[CDI]",
+		} {
 			if strings.Contains(r.Source, host) != strings.Contains(row, name) {
 				t.Errorf("the source of rule %s is shown in %q", r.ID, row)
 			}
@@ -64,10 +66,13 @@ func TestTables(t *testing.T) {
 	if n := len(rows("disruption")); n != len(rules.DisruptionTable())+2 {
 		t.Errorf("%d rows for %d changes", n, len(rules.DisruptionTable()))
 	}
-	for mark, all := range map[string][]assumptions.Assumption{"assumptions hyperv": assumptions.Of("hyperv"), "assumptions linux": assumptions.Of("linux")} {
+	for mark, all := range map[string][]assumptions.Assumption{
+		"assumptions hyperv": assumptions.Of("hyperv"), "assumptions linux": assumptions.Of("linux"),
+	} {
 		shown := rows(mark)
 		for _, a := range all {
-			if row, ok := shown["`"+a.ID+"`"]; !ok || !strings.Contains(strings.ReplaceAll(row, `\|`, "|"), a.Says) || strings.Contains(row, "`selftest`") != a.Asked {
+			if row, ok := shown["`"+a.ID+"`"]; !ok || !strings.Contains(strings.ReplaceAll(row, `\|`, "|"), a.Says) ||
+				strings.Contains(row, "`selftest`") != a.Asked {
 				t.Errorf("assumption %s is shown as %q", a.ID, row)
 			}
 		}
@@ -280,9 +285,18 @@ func TestFleetFileIsListed(t *testing.T) {
 
 func TestReferenceTables(t *testing.T) {
 	for name, want := range map[string][]string{
-		"defaults":    {"| `provider` | `max_parallel_hosts` | `32` |", "| `gpu_partition_config` | `max_disruption` | `none` |", "| `gpu_pool` | `on_destroy` | `keep` |", "| `provider` | `hosts.ssh.port` | that of `~/.ssh/config`"},
-		"environment": {provider.EnvSimulatedFleet, provider.EnvInventorySnapshot, provider.EnvReadOnly, provider.EnvSSHUser, provider.EnvSSHPrivateKey, provider.EnvSSHPassword},
-		"imports":     {"| `gpu_partition_config` | `hv01,hv02` |", "| `gpu_pool` | `hv01/render` |", "| `gpu_share` |", "| `gpu_vm_assignment` | `hv01/avd-01` |"},
+		"defaults": {
+			"| `provider` | `max_parallel_hosts` | `32` |", "| `gpu_partition_config` | `max_disruption` | `none` |",
+			"| `gpu_pool` | `on_destroy` | `keep` |", "| `provider` | `hosts.ssh.port` | that of `~/.ssh/config`",
+		},
+		"environment": {
+			provider.EnvSimulatedFleet, provider.EnvInventorySnapshot, provider.EnvReadOnly, provider.EnvSSHUser,
+			provider.EnvSSHPrivateKey, provider.EnvSSHPassword,
+		},
+		"imports": {
+			"| `gpu_partition_config` | `hv01,hv02` |", "| `gpu_pool` | `hv01/render` |", "| `gpu_share` |",
+			"| `gpu_vm_assignment` | `hv01/avd-01` |",
+		},
 	} {
 		text := tables[name]()
 		for _, row := range want {

@@ -42,7 +42,9 @@ func list() []mutation {
 		if op == steps.OpRefreshDevices {
 			continue
 		}
-		all = append(all, mutation{in: change, function: "inverse", from: `return back(host, s)`, to: fmt.Sprintf("if s.Op == %q { return nil }; return back(host, s)", op)})
+		all = append(all, mutation{
+			in: change, function: "inverse", from: `return back(host, s)`, to: fmt.Sprintf("if s.Op == %q { return nil }; return back(host, s)", op),
+		})
 	}
 	return append(all, []mutation{
 		{in: change, function: "readdAdapters"},

@@ -231,7 +231,8 @@ func packagesUnderTest(ctx context.Context) ([]pkg, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make packages: %w", err)
 	}
-	args := append([]string{"list", "-test", "-f", "{{.ImportPath}}\t{{.ForTest}}\t{{.Module.Path}}\t{{join .Deps \" \"}}"}, strings.Fields(string(fast))...)
+	args := append([]string{"list", "-test", "-f", "{{.ImportPath}}\t{{.ForTest}}\t{{.Module.Path}}\t{{join .Deps \" \"}}"},
+		strings.Fields(string(fast))...)
 	out, err := goTool(ctx, args...)
 	if err != nil {
 		return nil, fmt.Errorf("go list: %w\n%s", err, out)

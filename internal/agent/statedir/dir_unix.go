@@ -61,7 +61,8 @@ func checkParents(path, dir string) error {
 	}
 	owner, ok := info.Sys().(*syscall.Stat_t)
 	if me := os.Geteuid(); ok && int(owner.Uid) != me && owner.Uid != 0 {
-		return untrusted(path, fmt.Sprintf("user id %d can replace it: %s is theirs", owner.Uid, dir), fmt.Sprintf("name a directory below your own or root's, or run: chown %d %s", me, dir))
+		return untrusted(path, fmt.Sprintf("user id %d can replace it: %s is theirs", owner.Uid, dir),
+			fmt.Sprintf("name a directory below your own or root's, or run: chown %d %s", me, dir))
 	}
 	if info.Mode()&fs.ModeSymlink != 0 {
 		target, err := os.Readlink(dir)

@@ -110,7 +110,9 @@ func TestFilesAreTheOwnersAlone(t *testing.T) {
 	if err := open(t, dir).Update(t.Context(), raiseFence); err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range map[string]os.FileMode{dir: os.ModeDir | 0o700, filepath.Join(dir, "state.json"): 0o600, filepath.Join(dir, "state.lock"): 0o600} {
+	for path, want := range map[string]os.FileMode{
+		dir: os.ModeDir | 0o700, filepath.Join(dir, "state.json"): 0o600, filepath.Join(dir, "state.lock"): 0o600,
+	} {
 		if info, err := os.Lstat(path); err != nil || info.Mode() != want {
 			t.Errorf("%s has mode %v, want %v; error %v", path, info.Mode(), want, err)
 		}
@@ -155,15 +157,19 @@ func TestDirectoriesAbove(t *testing.T) {
 		link  bool          // the state's directory is reached by a link to the outermost
 		wants []string      // of the error; none where it is accepted
 	}{
-		"closed":                     {modes: []os.FileMode{0o755, 0o700}},
-		"sticky":                     {modes: []os.FileMode{os.ModeSticky | 0o777, 0o755}},
-		"just above":                 {modes: []os.FileMode{0o755, 0o777}, wants: []string{"others can replace it", "mode 0777", "chmod go-w "}},
-		"further above":              {modes: []os.FileMode{0o777, 0o755}, wants: []string{"others can replace it", "mode 0777", "chmod go-w "}},
-		"of a group":                 {modes: []os.FileMode{0o775, 0o755}, wants: []string{"mode 0775"}},
-		"through a link":             {modes: []os.FileMode{0o777, 0o755}, link: true, wants: []string{"mode 0777"}},
-		"through a link, closed":     {modes: []os.FileMode{0o755}, link: true},
-		"another user's":             {modes: []os.FileMode{0o755, 0o755}, owner: another, wants: []string{"user id 1234 can replace it", "chown 0 "}},
-		"another user's, but sticky": {modes: []os.FileMode{os.ModeSticky | 0o777, 0o755}, owner: another, wants: []string{"user id 1234 can replace it"}},
+		"closed":                 {modes: []os.FileMode{0o755, 0o700}},
+		"sticky":                 {modes: []os.FileMode{os.ModeSticky | 0o777, 0o755}},
+		"just above":             {modes: []os.FileMode{0o755, 0o777}, wants: []string{"others can replace it", "mode 0777", "chmod go-w "}},
+		"further above":          {modes: []os.FileMode{0o777, 0o755}, wants: []string{"others can replace it", "mode 0777", "chmod go-w "}},
+		"of a group":             {modes: []os.FileMode{0o775, 0o755}, wants: []string{"mode 0775"}},
+		"through a link":         {modes: []os.FileMode{0o777, 0o755}, link: true, wants: []string{"mode 0777"}},
+		"through a link, closed": {modes: []os.FileMode{0o755}, link: true},
+		"another user's": {
+			modes: []os.FileMode{0o755, 0o755}, owner: another, wants: []string{"user id 1234 can replace it", "chown 0 "},
+		},
+		"another user's, but sticky": {
+			modes: []os.FileMode{os.ModeSticky | 0o777, 0o755}, owner: another, wants: []string{"user id 1234 can replace it"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if test.owner != 0 && os.Geteuid() != 0 {

@@ -90,7 +90,8 @@ func checkPrivate(path string, _ fs.FileInfo) error {
 	case err != nil:
 		return unusable(path, err)
 	case found != "":
-		return untrusted(path, "others can replace it by way of "+found, cmp.Or(fix, "name a directory below one that only administrators may change"))
+		return untrusted(path, "others can replace it by way of "+found,
+			cmp.Or(fix, "name a directory below one that only administrators may change"))
 	}
 	return nil
 }
@@ -99,7 +100,8 @@ func checkPrivate(path string, _ fs.FileInfo) error {
 // this process could change or replace, or could lay a library beside.
 func CheckProgram(path string) error {
 	refuse := func(found, fix string) error {
-		return fmt.Errorf("%s would run as SYSTEM, and %s; put it into a folder that only administrators may write to, such as %%ProgramFiles%%\\gpu-agent%s", path, found, fix)
+		return fmt.Errorf("%s would run as SYSTEM, and %s; put it into a folder that only administrators may write to, such as "+
+			"%%ProgramFiles%%\\gpu-agent%s", path, found, fix)
 	}
 	for _, part := range []string{path, filepath.Dir(path)} {
 		switch found, fix, err := others(part, changing); {

@@ -23,7 +23,8 @@ func setAccess(t *testing.T, dir, sddl string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = windows.SetNamedSecurityInfo(dir, windows.SE_FILE_OBJECT, windows.DACL_SECURITY_INFORMATION|windows.PROTECTED_DACL_SECURITY_INFORMATION, nil, nil, acl, nil)
+	err = windows.SetNamedSecurityInfo(dir, windows.SE_FILE_OBJECT,
+		windows.DACL_SECURITY_INFORMATION|windows.PROTECTED_DACL_SECURITY_INFORMATION, nil, nil, acl, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +93,8 @@ func TestDirectoryAboveThatOthersCanChange(t *testing.T) {
 	setAccess(t, above, "D:P(A;OICI;FA;;;"+me+")(A;;FA;;;WD)")
 	t.Cleanup(func() { setAccess(t, above, "D:P(A;OICI;FA;;;"+me+")") })
 	_, err := statedir.Open(dir)
-	wantError(t, err, statedir.Unsafe, dir, "others can replace it by way of "+above+": ", "can change it", `icacls "`+above+`" /inheritance:d /remove *S-1-1-0`)
+	wantError(t, err, statedir.Unsafe, dir, "others can replace it by way of "+above+": ", "can change it",
+		`icacls "`+above+`" /inheritance:d /remove *S-1-1-0`)
 }
 
 // TestProgramOfTheSystem asks of a program that would run as SYSTEM who may change it, its folder and what is above.
@@ -114,7 +116,8 @@ func TestProgramOfTheSystem(t *testing.T) {
 		setAccess(t, path, "D:P(A;OICI;FA;;;"+me+")(A;;FA;;;WD)")
 		err := statedir.CheckProgram(program)
 		setAccess(t, path, "D:P(A;OICI;FA;;;"+me+")")
-		if err == nil || !strings.Contains(err.Error(), program+" would run as SYSTEM") || !strings.Contains(err.Error(), path+": ") && !strings.Contains(err.Error(), path+" this is true: ") {
+		if err == nil || !strings.Contains(err.Error(), program+" would run as SYSTEM") ||
+			!strings.Contains(err.Error(), path+": ") && !strings.Contains(err.Error(), path+" this is true: ") {
 			t.Errorf("everybody may change %s, and: %v", path, err)
 		}
 	}

@@ -177,7 +177,8 @@ func (d *Dir) read() (backend.State, []byte, error) {
 	case err != nil:
 		return backend.State{}, nil, unusable(path, err)
 	case !info.Mode().IsRegular():
-		return backend.State{}, nil, untrusted(path, "it is a link or no file at all", "find out who put it there, and restore the file from a backup or move it away")
+		return backend.State{}, nil,
+			untrusted(path, "it is a link or no file at all", "find out who put it there, and restore the file from a backup or move it away")
 	}
 	if info.Size() > backend.MaxState {
 		return backend.State{Unreadable: []backend.Unreadable{tooLarge(path, info.Size())}}, nil, nil

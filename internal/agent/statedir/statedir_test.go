@@ -166,11 +166,18 @@ func TestFileThatCannotBeRead(t *testing.T) {
 		{"a field of another type", strings.Replace(whole, `"fence":7`, `"fence":"seven"`, 1), false, []string{"fence", "first line"}},
 		{"twice", whole + whole, false, []string{"damaged"}},
 		{"deep", strings.Repeat("[", 1<<20), false, []string{"damaged", "depth"}},
-		{"newer", `{"format": "gpu-agent-state/v99", "agent": "9.9.9", "fence": {"n": 3}}`, true, []string{"gpu-agent-state/v99", backend.StateFormat, "install agent 9.9.9"}},
+		{
+			"newer", `{"format": "gpu-agent-state/v99", "agent": "9.9.9", "fence": {"n": 3}}`, true,
+			[]string{"gpu-agent-state/v99", backend.StateFormat, "install agent 9.9.9"},
+		},
 		{"newer field", strings.Replace(whole, `"fence":`, `"debts":[],"fence":`, 1), true, []string{`"debts"`, "install agent 1.2.3"}},
 		{"newer kind", edited(t, whole, `"kind":"claim"`, `"kind":"debt"`), true, []string{"debt", "record 2", "install"}},
 		{"newer version", edited(t, whole, `"version":1`, `"version":2`), true, []string{"record 1 (lease)", "version is 2", "install"}},
-		{"newer field of a claim", edited(t, whole, `"token":"token"`, `"token":"token","tenant":"a"`), true, []string{`"tenant"`, "record 2 (claim)"}},
+		{
+			"newer field of a claim", edited(t, whole, `"token":"token"`, `"token":"token","tenant":"a"`),
+			true,
+			[]string{`"tenant"`, "record 2 (claim)"},
+		},
 		{"a claim for nothing", edited(t, whole, `"id":"vdi"`, `"id":""`), false, []string{"id is empty", "record 2 (claim)"}},
 		{"wrong checksum", strings.Replace(whole, `"id":"vdi"`, `"id":"vdj"`, 1), false, []string{"checksum", "record 2"}},
 		{"another fence", strings.Replace(whole, `"fence":7`, `"fence":6`, 1), false, []string{"first line"}},
@@ -242,7 +249,8 @@ func TestRecordIsGivenUp(t *testing.T) {
 	dir := newDir(t)
 	path := filepath.Join(dir, "state.json")
 	d := open(t, dir)
-	damaged := strings.Replace(strings.Replace(written(t, someState()), `"token":"token"`, `"token":{token"`, 1), `"id":"gold"`, `"id":"cold"`, 1)
+	damaged := strings.Replace(strings.Replace(written(t, someState()), `"token":"token"`, `"token":{token"`, 1),
+		`"id":"gold"`, `"id":"cold"`, 1)
 	write(t, path, damaged)
 	st, _ := d.Load(t.Context())
 	var kept backend.Unreadable
@@ -290,7 +298,8 @@ func TestFileThatIsTooLarge(t *testing.T) {
 	}
 	_, err := d.Load(t.Context())
 	for doing, err := range map[string]error{"load": err, "update": d.Update(t.Context(), raiseFence)} {
-		if unreadable, ok := errors.AsType[*backend.UnreadableError](err); !ok || !strings.Contains(err.Error(), strconv.Itoa(backend.MaxState+1)+" bytes") {
+		if unreadable, ok := errors.AsType[*backend.UnreadableError](err); !ok ||
+			!strings.Contains(err.Error(), strconv.Itoa(backend.MaxState+1)+" bytes") {
 			t.Errorf("%s: %v, %v", doing, err, unreadable)
 		}
 	}
@@ -329,7 +338,9 @@ func someState() backend.State {
 		Lease:   &backend.Lease{Run: "run-1", Fence: 7, Since: time.Unix(100, 5).UTC(), Expires: time.Unix(160, 0).UTC()},
 		Claims:  []gpu.Claim{{Kind: gpu.ClaimConfig, ID: "vdi", Token: "token"}, {Kind: gpu.ClaimConfig, ID: "gold"}},
 		Journal: []json.RawMessage{json.RawMessage(`{"id":"a"}`)},
-		Owed:    []gpu.OwedStart{{VM: "AAAAAAAA-0000-0000-0000-000000000001", Name: "avd-01", Since: time.Unix(90, 0).UTC(), Subject: "a", Run: "run-0"}},
+		Owed: []gpu.OwedStart{
+			{VM: "AAAAAAAA-0000-0000-0000-000000000001", Name: "avd-01", Since: time.Unix(90, 0).UTC(), Subject: "a", Run: "run-0"},
+		},
 	}
 }
 

@@ -121,15 +121,20 @@ func TestOtherDevicesAreNoGPUs(t *testing.T) {
 // from starting.
 func TestOrphanedDeviceIsShownAndRemoved(t *testing.T) {
 	t.Parallel()
-	for _, key := range []string{`Microsoft:PCIP\VEN_10DE&DEV_1DB4&SUBSYS_0&REV_A1\9`, `Microsoft:ED28B-7BDD0\PCIP\VEN_10DE&DEV_1DB4&SUBSYS_0&REV_A1\9`} {
+	for _, key := range []string{
+		`Microsoft:PCIP\VEN_10DE&DEV_1DB4&SUBSYS_0&REV_A1\9`, `Microsoft:ED28B-7BDD0\PCIP\VEN_10DE&DEV_1DB4&SUBSYS_0&REV_A1\9`,
+	} {
 		r := newRig(t)
 		_, err := r.backend.AddDevice(t.Context(), alpha, gpu.DeviceAssignment{GPU: gpuD})
 		r.run(err)
 		r.wire.change(func(w *wire) {
 			w.rows = func(wql string, rows []hyperv.Row) []hyperv.Row {
 				for _, row := range rows {
-					if paths := row.Strings("HostResource"); strings.HasPrefix(wql, "SELECT * FROM Msvm_PciExpressSettingData") && len(paths) == 1 && strings.Contains(row.String("InstanceID"), alpha) {
-						row.Values["HostResource"] = []any{`\\HV01\root\virtualization\v2:Msvm_PciExpress.DeviceID="` + strings.ReplaceAll(key, `\`, `\\`) + `"`}
+					if paths := row.Strings("HostResource"); strings.HasPrefix(wql, "SELECT * FROM Msvm_PciExpressSettingData") &&
+						len(paths) == 1 && strings.Contains(row.String("InstanceID"), alpha) {
+						row.Values["HostResource"] = []any{
+							`\\HV01\root\virtualization\v2:Msvm_PciExpress.DeviceID="` + strings.ReplaceAll(key, `\`, `\\`) + `"`,
+						}
 					}
 				}
 				return rows

@@ -33,7 +33,9 @@ func TestAHostWithoutHyperV(t *testing.T) {
 // A namespace that shows nothing says nothing about the VMs: the service tells why.
 func TestHyperVShowsNothing(t *testing.T) {
 	t.Parallel()
-	for state, want := range map[string]backend.Code{"Running": backend.AccessDenied, "Stopped": backend.Unavailable, "": backend.NotSupported} {
+	for state, want := range map[string]backend.Code{
+		"Running": backend.AccessDenied, "Stopped": backend.Unavailable, "": backend.NotSupported,
+	} {
 		r := newRig(t)
 		r.machine.Unprivileged()
 		r.wire.change(func(w *wire) {
@@ -69,7 +71,8 @@ func TestOldBuilds(t *testing.T) {
 		t.Errorf("Windows Server 2022 has %+v, %+v", host.OS, a.Partitionable)
 	}
 	for _, g := range host.GPUs {
-		if g.Partitionable != nil && slices.ContainsFunc(g.Partitionable.Partitions, func(p gpu.Partition) bool { return p.SupportsOutgoingLiveMigration != nil }) {
+		if g.Partitionable != nil && slices.ContainsFunc(g.Partitionable.Partitions,
+			func(p gpu.Partition) bool { return p.SupportsOutgoingLiveMigration != nil }) {
 			t.Errorf("its partitions are %+v", g.Partitionable.Partitions)
 		}
 	}
@@ -98,7 +101,8 @@ func TestWhatABuildCannotDo(t *testing.T) {
 	before := r.host()
 	_, err := r.backend.AddPartitionAdapter(t.Context(), alpha, gpu.PartitionAdapter{})
 	refuses(t, err, backend.NotSupported, "Msvm_GpuPartitionSettingData", "this build of Windows cannot do it")
-	refuses(t, r.backend.DismountDevice(t.Context(), gpuA, false), backend.NotSupported, "Msvm_AssignableDeviceService", "enabled and mounted as before")
+	refuses(t, r.backend.DismountDevice(t.Context(), gpuA, false), backend.NotSupported, "Msvm_AssignableDeviceService",
+		"enabled and mounted as before")
 	refuses(t, r.backend.MountDevice(t.Context(), gpuD), backend.NotSupported, "Msvm_AssignableDeviceService")
 	refuses(t, r.backend.CreatePool(t.Context(), "new"), backend.NotSupported, "Msvm_ResourcePoolConfigurationService")
 	same(t, before, r.host())
@@ -128,7 +132,8 @@ func TestClusterServices(t *testing.T) {
 		t.Errorf("a host with the feature alone is in %+v", h.Cluster)
 	}
 	r.run(r.backend.StartVM(t.Context(), alpha))
-	refuses(t, r.backend.ApplyVMSettings(t.Context(), beta, gpu.VMSettings{OfflineAction: ptr(gpu.OfflineSave)}), backend.NotSupported, "not clustered")
+	refuses(t, r.backend.ApplyVMSettings(t.Context(), beta, gpu.VMSettings{OfflineAction: ptr(gpu.OfflineSave)}),
+		backend.NotSupported, "not clustered")
 
 	r = newRig(t, inCluster)
 	r.machine.ClusterService(fakewmi.ClusterNotRunning)

@@ -30,7 +30,8 @@ func TestCallsOfAnInventory(t *testing.T) {
 		r := newRig(t, crowded(n), inCluster)
 		host := r.host()
 		last := host.VMs[len(host.VMs)-1]
-		if len(host.VMs) != n || len(last.PartitionAdapters) != 1 || last.PartitionAdapters[0].PinnedGPU != gpuA || len(last.Devices) != 1 || !last.Clustered {
+		if len(host.VMs) != n || len(last.PartitionAdapters) != 1 || last.PartitionAdapters[0].PinnedGPU != gpuA ||
+			len(last.Devices) != 1 || !last.Clustered {
 			t.Fatalf("of %d VMs there are %d, the last is %+v", n, len(host.VMs), last)
 		}
 		counts[n] = r.wire.queries + r.wire.others
@@ -51,7 +52,8 @@ func inBigCluster(n int) func(*gpu.Snapshot) {
 		inCluster(s)
 		for i := range n {
 			s.Hosts[1].VMs = append(s.Hosts[1].VMs, gpu.VM{
-				ID: fmt.Sprintf("55555555-EEEE-4EEE-8EEE-%012d", i), Name: fmt.Sprintf("other-%03d", i), State: gpu.VMOff, Generation: 2, Clustered: true,
+				ID: fmt.Sprintf("55555555-EEEE-4EEE-8EEE-%012d", i), Name: fmt.Sprintf("other-%03d", i), State: gpu.VMOff,
+				Generation: 2, Clustered: true,
 			})
 		}
 	}
@@ -83,7 +85,9 @@ func TestAChangeReadsWhatItNeeds(t *testing.T) {
 				of[what] = map[int]figures{}
 			}
 			of[what][n] = figures{queries, rows}
-			for _, class := range []string{"Msvm_ComputerSystem", "Msvm_GpuPartitionSettingData", "MSCluster_Resource", "Win32_DeviceMemoryAddress"} {
+			for _, class := range []string{
+				"Msvm_ComputerSystem", "Msvm_GpuPartitionSettingData", "MSCluster_Resource", "Win32_DeviceMemoryAddress",
+			} {
 				if whole[class] > 0 {
 					t.Errorf("%s reads all of %s", what, class)
 				}
@@ -141,7 +145,10 @@ func TestManyChangesReadLittle(t *testing.T) {
 			r.run(err)
 		}
 	})
-	for _, class := range []string{"Msvm_ComputerSystem", "Msvm_VirtualSystemSettingData", "MSCluster_Resource", "MSCluster_ResourceToPossibleOwner", "Win32_DeviceMemoryAddress"} {
+	for _, class := range []string{
+		"Msvm_ComputerSystem", "Msvm_VirtualSystemSettingData", "MSCluster_Resource", "MSCluster_ResourceToPossibleOwner",
+		"Win32_DeviceMemoryAddress",
+	} {
 		if whole[class] > 0 {
 			t.Errorf("all of %s was read %d times", class, whole[class])
 		}

@@ -119,12 +119,15 @@ func chosen(dirs []string) (string, error) {
 	}
 	switch {
 	case len(there) > 1:
-		return "", refuse(backend.Failed, "the agents' folder is on several shared volumes: %s; stop the agents of all nodes and delete all but the one that changed last",
+		return "", refuse(backend.Failed,
+			"the agents' folder is on several shared volumes: %s; stop the agents of all nodes and delete all but the one that changed last",
 			strings.Join(there, ", "))
 	case len(there) == 1:
 		return there[0], nil
 	case len(reachable) > 0 && len(reachable) < len(dirs):
-		return "", refuse(backend.Unavailable, "not every shared volume of the cluster can be reached from this node, and the agents' common lease may be on one that cannot; reached were only those of %s",
+		return "", refuse(backend.Unavailable,
+			"not every shared volume of the cluster can be reached from this node, and the agents' common lease may be on one that cannot; "+
+				"reached were only those of %s",
 			strings.Join(reachable, ", "))
 	}
 	return dirs[0], nil
@@ -146,7 +149,8 @@ func sharedFolderError(dir, cluster string, err error) error {
 	if errors.Is(err, fs.ErrPermission) {
 		code = backend.AccessDenied
 	}
-	return refuse(code, "the agents of cluster %s keep their common lease in %s, which must be a folder that the agent's account can write to on every node: %v", cluster, dir, err)
+	return refuse(code, "the agents of cluster %s keep their common lease in %s, which must be a folder that the agent's account can write "+
+		"to on every node: %v", cluster, dir, err)
 }
 
 // nodeName is what the host calls itself.

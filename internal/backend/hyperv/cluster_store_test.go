@@ -104,7 +104,9 @@ func TestNodesShareOneStore(t *testing.T) {
 func TestNoClusterStore(t *testing.T) {
 	t.Parallel()
 	var shared folders
-	for what, r := range map[string]*rig{"in no cluster": newRig(t), "without the store": newRig(t, inCluster), "without volumes": newRig(t, inCluster)} {
+	for what, r := range map[string]*rig{
+		"in no cluster": newRig(t), "without the store": newRig(t, inCluster), "without volumes": newRig(t, inCluster),
+	} {
 		b := r.backend
 		if what != "without the store" {
 			b = b.WithClusterStore(shared.at)

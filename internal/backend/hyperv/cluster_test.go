@@ -168,7 +168,8 @@ func TestAVMThatMoves(t *testing.T) {
 	there.run(err, there.backend.RemovePartitionAdapter(t.Context(), alpha, id))
 
 	// The offline action is the cluster's, and is written wherever the VM is.
-	r.run(there.backend.ApplyVMSettings(t.Context(), alpha, gpu.VMSettings{OfflineAction: ptr(gpu.OfflineShutDown)}), r.fleet.MoveVM(t.Context(), alpha, "hv01"))
+	r.run(there.backend.ApplyVMSettings(t.Context(), alpha, gpu.VMSettings{OfflineAction: ptr(gpu.OfflineShutDown)}),
+		r.fleet.MoveVM(t.Context(), alpha, "hv01"))
 	if a := r.vm(alpha).Settings.OfflineAction; a == nil || *a != gpu.OfflineShutDown {
 		t.Errorf("the offline action is %v", a)
 	}

@@ -14,41 +14,43 @@ const deviceService = "Msvm_AssignableDeviceService"
 // DismountDevice disables a device on the host and gives it up. Force leaves out the
 // platform's checks of access control services and of a mitigation driver.
 func (b *Backend) DismountDevice(ctx context.Context, gpuID string, force bool) error {
-	return b.change(ctx, "dismount the device from the host", "GPU "+gpuID, need{of: ofVMs | ofGPUs | ofAssignables | ofDisplays | ofAdapters | ofDevices | ofPartitions}, func(v *view) error {
-		if err := v.knows("", []string{gpuID}, gpu.PartPartitions, gpu.PartDevices); err != nil {
-			return err
-		}
-		g, ok := v.host.GPU(gpuID)
-		switch {
-		case !ok:
-			return refuse(backend.NotFound, "the host has no such GPU")
-		case g.Dismounted:
-			return nil
-		case g.HostDisplay:
-			return refuse(backend.InUse, "the device drives the host's own display")
-		case g.Status == gpu.NotAssignable:
-			return refuse(backend.NotSupported, "the device cannot be assigned: it is an old-style PCI device, a switch port, or needs reserved memory")
-		case g.Partitionable != nil && len(g.Partitionable.Partitions) > 0:
-			return refuse(backend.InUse, "partitions are assigned to %s", v.holders(g.Partitionable))
-		}
-		d := v.device(g)
-		if !d.disabled {
-			if err := b.disable(ctx, d); err != nil {
+	return b.change(ctx, "dismount the device from the host", "GPU "+gpuID,
+		need{of: ofVMs | ofGPUs | ofAssignables | ofDisplays | ofAdapters | ofDevices | ofPartitions}, func(v *view) error {
+			if err := v.knows("", []string{gpuID}, gpu.PartPartitions, gpu.PartDevices); err != nil {
 				return err
 			}
-		}
-		err := looked(b.outlast(ctx, b.dismount(ctx, g, force)))
-		if err == nil {
-			err = b.until(ctx, "the device is not among those that can be assigned", func() (bool, error) {
-				path, err := b.assignable(ctx, g)
-				return path != "", err
-			})
-		}
-		if err != nil && !d.disabled {
-			return b.giveBack(ctx, g, d, err)
-		}
-		return err
-	})
+			g, ok := v.host.GPU(gpuID)
+			switch {
+			case !ok:
+				return refuse(backend.NotFound, "the host has no such GPU")
+			case g.Dismounted:
+				return nil
+			case g.HostDisplay:
+				return refuse(backend.InUse, "the device drives the host's own display")
+			case g.Status == gpu.NotAssignable:
+				return refuse(backend.NotSupported,
+					"the device cannot be assigned: it is an old-style PCI device, a switch port, or needs reserved memory")
+			case g.Partitionable != nil && len(g.Partitionable.Partitions) > 0:
+				return refuse(backend.InUse, "partitions are assigned to %s", v.holders(g.Partitionable))
+			}
+			d := v.device(g)
+			if !d.disabled {
+				if err := b.disable(ctx, d); err != nil {
+					return err
+				}
+			}
+			err := looked(b.outlast(ctx, b.dismount(ctx, g, force)))
+			if err == nil {
+				err = b.until(ctx, "the device is not among those that can be assigned", func() (bool, error) {
+					path, err := b.assignable(ctx, g)
+					return path != "", err
+				})
+			}
+			if err != nil && !d.disabled {
+				return b.giveBack(ctx, g, d, err)
+			}
+			return err
+		})
 }
 
 // disable stops the host's driver for a device. A host that wants a reboot to do so
@@ -153,40 +155,41 @@ func (b *Backend) givenUp(ctx context.Context, is func(Row) bool) (Row, error) {
 // MountDevice gives a device back to the host and enables it. That a VM which is off
 // still names it is refused too: Hyper-V would mount it, and the VM would not start.
 func (b *Backend) MountDevice(ctx context.Context, gpuID string) error {
-	return b.change(ctx, "mount the device on the host", "GPU "+gpuID, need{of: ofVMs | ofGPUs | ofAssignables | ofDisplays | ofPools | ofDevices}, func(v *view) error {
-		if err := v.knows("", []string{gpuID}, gpu.PartPools, gpu.PartDevices); err != nil {
-			return err
-		}
-		g, ok := v.host.GPU(gpuID)
-		if !ok {
-			// Whatever the device is taken for now, it is where it was recorded.
-			row, err := b.givenUp(ctx, func(row Row) bool { return gpu.SameID(row.String("LocationPath"), gpuID) })
-			switch instance := row.String("DeviceInstancePath"); {
-			case err != nil:
+	return b.change(ctx, "mount the device on the host", "GPU "+gpuID,
+		need{of: ofVMs | ofGPUs | ofAssignables | ofDisplays | ofPools | ofDevices}, func(v *view) error {
+			if err := v.knows("", []string{gpuID}, gpu.PartPools, gpu.PartDevices); err != nil {
 				return err
-			case row.Path == "" || !isDismounted(instance):
-				return refuse(backend.NotFound, "the host has no such GPU")
-			default:
-				return b.mount(ctx, &gpu.GPU{ID: row.String("LocationPath"), InstancePath: instance})
 			}
-		}
-		d := v.device(g)
-		if !g.Dismounted {
-			if !d.disabled {
-				return nil
+			g, ok := v.host.GPU(gpuID)
+			if !ok {
+				// Whatever the device is taken for now, it is where it was recorded.
+				row, err := b.givenUp(ctx, func(row Row) bool { return gpu.SameID(row.String("LocationPath"), gpuID) })
+				switch instance := row.String("DeviceInstancePath"); {
+				case err != nil:
+					return err
+				case row.Path == "" || !isDismounted(instance):
+					return refuse(backend.NotFound, "the host has no such GPU")
+				default:
+					return b.mount(ctx, &gpu.GPU{ID: row.String("LocationPath"), InstancePath: instance})
+				}
 			}
-			return b.enable(ctx, d)
-		}
-		for i := range v.host.Pools {
-			if v.host.Pools[i].Has(g.ID) {
-				return refuse(backend.InUse, "the device is a member of pool %s", v.host.Pools[i].Name)
+			d := v.device(g)
+			if !g.Dismounted {
+				if !d.disabled {
+					return nil
+				}
+				return b.enable(ctx, d)
 			}
-		}
-		if vm := v.assignee(g.ID, func(*gpu.VM) bool { return true }); vm != nil {
-			return refuse(backend.InUse, "the device is assigned to VM %s", vm.Name)
-		}
-		return b.mount(ctx, g)
-	})
+			for i := range v.host.Pools {
+				if v.host.Pools[i].Has(g.ID) {
+					return refuse(backend.InUse, "the device is a member of pool %s", v.host.Pools[i].Name)
+				}
+			}
+			if vm := v.assignee(g.ID, func(*gpu.VM) bool { return true }); vm != nil {
+				return refuse(backend.InUse, "the device is assigned to VM %s", vm.Name)
+			}
+			return b.mount(ctx, g)
+		})
 }
 
 func (b *Backend) mount(ctx context.Context, g *gpu.GPU) error {

@@ -27,7 +27,8 @@ func TestADeviceInUseByTheHost(t *testing.T) {
 
 	// What cannot be undone is said.
 	r.machine.Deny("Win32_PnPEntity.Enable")
-	refuses(t, r.backend.DismountDevice(t.Context(), gpuA, true), backend.RebootNeeded, "could not be enabled again", "Enable of Win32_PnPEntity")
+	refuses(t, r.backend.DismountDevice(t.Context(), gpuA, true), backend.RebootNeeded, "could not be enabled again",
+		"Enable of Win32_PnPEntity")
 }
 
 func TestTheBootDisplayStays(t *testing.T) {
@@ -81,7 +82,8 @@ func TestForceIsOnlyWhatWasAsked(t *testing.T) {
 		s.GPUs = map[string]simulated.Hidden{gpuA: {NeedsForce: true}}
 	}))
 	before := r.host()
-	refuses(t, r.backend.DismountDevice(t.Context(), gpuA, false), backend.NotSupported, "DismountAssignableDevice", "enabled and mounted as before")
+	refuses(t, r.backend.DismountDevice(t.Context(), gpuA, false), backend.NotSupported, "DismountAssignableDevice",
+		"enabled and mounted as before")
 	same(t, before, r.host())
 }
 
@@ -186,7 +188,8 @@ func TestPhantomsAreNoDevices(t *testing.T) {
 			for _, row := range rows {
 				if rest, ok := strings.CutPrefix(row.String("DeviceID"), `PCIP\`); ok {
 					rows = append([]hyperv.Row{{Path: row.Path, Values: map[string]any{
-						"DeviceID": `PCI\` + rest, "Name": "3D Video Controller", "PNPClass": "Display", "Present": false, "ConfigManagerErrorCode": int32(45),
+						"DeviceID": `PCI\` + rest, "Name": "3D Video Controller", "PNPClass": "Display", "Present": false,
+						"ConfigManagerErrorCode": int32(45),
 					}}}, rows...)
 				}
 			}
@@ -205,8 +208,11 @@ func TestADeviceThatHasLeftTheHost(t *testing.T) {
 	r.wire.change(func(w *wire) {
 		w.rows = func(wql string, rows []hyperv.Row) []hyperv.Row {
 			for _, row := range rows {
-				if strings.HasPrefix(wql, "SELECT * FROM Msvm_PciExpressSettingData") && len(row.Strings("HostResource")) > 0 && strings.HasSuffix(row.String("InstanceID"), deviceID) {
-					row.Values["HostResource"] = []any{`\\HV01\root\virtualization\v2:Msvm_PciExpress.DeviceID="Microsoft:` + strings.ReplaceAll(gone, `\`, `\\`) + `"`}
+				if strings.HasPrefix(wql, "SELECT * FROM Msvm_PciExpressSettingData") && len(row.Strings("HostResource")) > 0 &&
+					strings.HasSuffix(row.String("InstanceID"), deviceID) {
+					row.Values["HostResource"] = []any{
+						`\\HV01\root\virtualization\v2:Msvm_PciExpress.DeviceID="Microsoft:` + strings.ReplaceAll(gone, `\`, `\\`) + `"`,
+					}
 				}
 			}
 			return rows

@@ -11,7 +11,8 @@ import (
 // again as it was, and takes a value.
 func FuzzEmbedded(f *testing.F) {
 	for _, s := range []string{
-		"", "<INSTANCE/>", `<INSTANCE CLASSNAME="Msvm_X"><PROPERTY NAME="A" TYPE="string"><VALUE>1</VALUE></PROPERTY><PROPERTY.ARRAY NAME="B"><VALUE.ARRAY><VALUE>&lt;</VALUE></VALUE.ARRAY></PROPERTY.ARRAY></INSTANCE>`,
+		"", "<INSTANCE/>", `<INSTANCE CLASSNAME="Msvm_X"><PROPERTY NAME="A" TYPE="string"><VALUE>1</VALUE></PROPERTY><PROPERTY.ARRAY ` +
+			`NAME="B"><VALUE.ARRAY><VALUE>&lt;</VALUE></VALUE.ARRAY></PROPERTY.ARRAY></INSTANCE>`,
 		"<INSTANCE><A><B>", "<!DOCTYPE x><INSTANCE/>",
 	} {
 		f.Add(s, "A", "v")

@@ -276,7 +276,8 @@ func TestPolicies(t *testing.T) {
 		r := newRig(t, onHost(func(h *gpu.Host) { h.Policies = p }))
 		got := r.host().Policies
 		for _, pair := range [][2]*bool{
-			{got.RequireSecureDeviceAssignment, p.RequireSecureDeviceAssignment}, {got.RequireSupportedDeviceAssignment, p.RequireSupportedDeviceAssignment},
+			{got.RequireSecureDeviceAssignment, p.RequireSecureDeviceAssignment},
+			{got.RequireSupportedDeviceAssignment, p.RequireSupportedDeviceAssignment},
 		} {
 			if (pair[0] == nil) != (pair[1] == nil) || (pair[0] != nil && *pair[0] != *pair[1]) {
 				t.Errorf("the policies are %+v, want %+v", got, p)

@@ -40,7 +40,9 @@ var endedJobs = map[uint64]string{8: "terminated", 9: "killed", jobException: "f
 
 // jobPolls are the waits between two looks at a job: quick at first, because most
 // jobs are.
-var jobPolls = []time.Duration{10 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, 250 * time.Millisecond}
+var jobPolls = []time.Duration{
+	10 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, 250 * time.Millisecond,
+}
 
 // errJobGone is a job that is not there any more: hosts drop jobs some minutes after
 // their end. Whether it did what it should is to be seen by the result.

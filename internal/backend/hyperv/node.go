@@ -114,7 +114,8 @@ const stillTime = 10 * time.Second
 func (b *Backend) stillOn(ctx context.Context, node string) string {
 	ctx, cancel := context.WithTimeout(ctx, stillTime)
 	defer cancel()
-	rows, err := b.wmi.Query(ctx, MSCluster, "SELECT * FROM MSCluster_Resource WHERE Type="+literal(virtualMachineType), "OwnerGroup", "OwnerNode", "State")
+	rows, err := b.wmi.Query(ctx, MSCluster, "SELECT * FROM MSCluster_Resource WHERE Type="+literal(virtualMachineType),
+		"OwnerGroup", "OwnerNode", "State")
 	if err != nil {
 		return "every VM"
 	}

@@ -91,7 +91,8 @@ func nothingInvented(t *testing.T, of string, whole, got gpu.Host) {
 			if p.Count != g.Partitionable.Count || p.Paravirtual != g.Partitionable.Paravirtual {
 				t.Errorf("%s: GPU %s has %d partitions", of, g.ID, p.Count)
 			}
-			if _, unknown := got.Concerning("", []string{g.ID}, gpu.PartPartitions, gpu.PartVMs); len(p.Partitions) != len(g.Partitionable.Partitions) && !unknown {
+			if _, unknown := got.Concerning("", []string{g.ID}, gpu.PartPartitions,
+				gpu.PartVMs); len(p.Partitions) != len(g.Partitionable.Partitions) && !unknown {
 				t.Errorf("%s: partitions of GPU %s are said to be free: %v", of, g.ID, p.Partitions)
 			}
 		}

@@ -184,7 +184,8 @@ func operations() []operation {
 			},
 		},
 		{
-			name: "shut down", class: "Msvm_ShutdownComponent", method: "InitiateShutdown", immediate: true, power: true, given: running, done: is(gpu.VMOff),
+			name: "shut down", class: "Msvm_ShutdownComponent", method: "InitiateShutdown", immediate: true,
+			power: true, given: running, done: is(gpu.VMOff),
 			do: func(ctx context.Context, b *hyperv.Backend) error { return b.ShutDownVM(ctx, alpha, false) },
 		},
 		{
@@ -196,7 +197,8 @@ func operations() []operation {
 			do: func(ctx context.Context, b *hyperv.Backend) error { return b.StartVM(ctx, alpha) },
 		},
 		{
-			name: "bring online", class: "MSCluster_ResourceGroup", method: "BringOnline", in: true, power: true, void: true, immediate: true, done: is(gpu.VMRunning),
+			name: "bring online", class: "MSCluster_ResourceGroup", method: "BringOnline", in: true, power: true,
+			void: true, immediate: true, done: is(gpu.VMRunning),
 			do: func(ctx context.Context, b *hyperv.Backend) error { return b.StartVM(ctx, alpha) },
 		},
 		{

@@ -196,7 +196,8 @@ func (b *Backend) add(ctx context.Context, m *machine, class string, settings *e
 	}
 	var added string
 	err := b.until(ctx, "its settings do not show the device", func() (bool, error) {
-		rows, err := b.wmi.Query(ctx, Virtualization, "SELECT * FROM "+class+" WHERE InstanceID LIKE "+literal(instancePrefix+owner+`\%`), "InstanceID")
+		rows, err := b.wmi.Query(ctx, Virtualization, "SELECT * FROM "+class+" WHERE InstanceID LIKE "+literal(instancePrefix+owner+`\%`),
+			"InstanceID")
 		if err != nil {
 			return false, err
 		}
@@ -213,12 +214,13 @@ func (b *Backend) add(ctx context.Context, m *machine, class string, settings *e
 
 // remove takes a device's setting from its VM. That somebody else was faster is fine.
 func (b *Backend) remove(ctx context.Context, path string) error {
-	if err := looked(b.manage(ctx, "RemoveResourceSettings", map[string]any{"ResourceSettings": []string{path}}, func(ctx context.Context) error {
-		if gone, err := b.gone(ctx, path); err == nil && gone {
-			return refuse(backend.NotFound, "the setting is not there any more")
-		}
-		return b.unlessOff(ownerOf(path))(ctx)
-	})); err != nil {
+	if err := looked(b.manage(ctx, "RemoveResourceSettings", map[string]any{"ResourceSettings": []string{path}},
+		func(ctx context.Context) error {
+			if gone, err := b.gone(ctx, path); err == nil && gone {
+				return refuse(backend.NotFound, "the setting is not there any more")
+			}
+			return b.unlessOff(ownerOf(path))(ctx)
+		})); err != nil {
 		if gone, lookErr := b.gone(ctx, path); lookErr == nil && gone {
 			return nil
 		}
@@ -229,35 +231,36 @@ func (b *Backend) remove(ctx context.Context, path string) error {
 
 // SetPartitionQuotas replaces an adapter's quotas.
 func (b *Backend) SetPartitionQuotas(ctx context.Context, vmID, adapterID string, q gpu.Quotas) error {
-	return b.changeVM(ctx, "set the quotas of a GPU partition adapter", vmID, need{of: ofAdapters, vms: []string{vmID}}, func(v *view, vm *gpu.VM) error {
-		i := slices.IndexFunc(vm.PartitionAdapters, func(a gpu.PartitionAdapter) bool { return gpu.SameID(a.ID, adapterID) })
-		if i < 0 {
-			return refuse(backend.NotFound, "the VM has no GPU partition adapter %s", adapterID)
-		}
-		if vm.PartitionAdapters[i].Quotas.Equal(q) {
+	return b.changeVM(ctx, "set the quotas of a GPU partition adapter", vmID, need{of: ofAdapters, vms: []string{vmID}},
+		func(v *view, vm *gpu.VM) error {
+			i := slices.IndexFunc(vm.PartitionAdapters, func(a gpu.PartitionAdapter) bool { return gpu.SameID(a.ID, adapterID) })
+			if i < 0 {
+				return refuse(backend.NotFound, "the VM has no GPU partition adapter %s", adapterID)
+			}
+			if vm.PartitionAdapters[i].Quotas.Equal(q) {
+				return nil
+			}
+			if err := rise(q); err != nil {
+				return err
+			}
+			if err := mustBeOff(vm); err != nil {
+				return err
+			}
+			m := v.machine(vm)
+			old := m.adapters[gpu.FoldID(adapterID)]
+			if !q.Lacks(vm.PartitionAdapters[i].Quotas) {
+				return b.writeQuotas(ctx, old, q)
+			}
+			// A figure without a value is left as it is: only a new adapter has none.
+			added, err := b.addAdapter(ctx, m, v.pins[gpu.FoldID(adapterID)], q)
+			if err != nil {
+				return err
+			}
+			if err := b.remove(ctx, old); err != nil {
+				return b.takeBack(ctx, added, err)
+			}
 			return nil
-		}
-		if err := rise(q); err != nil {
-			return err
-		}
-		if err := mustBeOff(vm); err != nil {
-			return err
-		}
-		m := v.machine(vm)
-		old := m.adapters[gpu.FoldID(adapterID)]
-		if !q.Lacks(vm.PartitionAdapters[i].Quotas) {
-			return b.writeQuotas(ctx, old, q)
-		}
-		// A figure without a value is left as it is: only a new adapter has none.
-		added, err := b.addAdapter(ctx, m, v.pins[gpu.FoldID(adapterID)], q)
-		if err != nil {
-			return err
-		}
-		if err := b.remove(ctx, old); err != nil {
-			return b.takeBack(ctx, added, err)
-		}
-		return nil
-	})
+		})
 }
 
 // rise refuses quotas that no host takes. The host's own refusal cannot be told from one

@@ -71,7 +71,8 @@ func (b *Backend) primordial(ctx context.Context) (string, *embedded, error) {
 	case err != nil:
 		return "", nil, err
 	case path == "":
-		return "", nil, refuse(backend.NotSupported, "the host has no pool of assignable devices: Discrete Device Assignment is not available on it")
+		return "", nil,
+			refuse(backend.NotSupported, "the host has no pool of assignable devices: Discrete Device Assignment is not available on it")
 	}
 	settings, err := b.wmi.Query(ctx, Virtualization,
 		"ASSOCIATORS OF {"+path+"} WHERE AssocClass=Msvm_SettingsDefineState ResultClass=Msvm_ResourcePoolSettingData", "InstanceID")
@@ -106,23 +107,24 @@ func (b *Backend) poolRows(ctx context.Context) ([]Row, error) {
 // SetPoolMembers replaces the members of a pool. The call takes all of a pool's
 // allocation settings and parents, in one order.
 func (b *Backend) SetPoolMembers(ctx context.Context, name string, gpuIDs []string) error {
-	return b.change(ctx, "set the members of the pool", "pool "+name, need{of: ofVMs | ofGPUs | ofAssignables | ofDisplays | ofPools | ofDevices}, func(v *view) error {
-		if err := v.knows("", gpuIDs, gpu.PartPools, gpu.PartDevices); err != nil {
-			return err
-		}
-		p, ok := v.host.Pool(name)
-		if !ok {
-			return refuse(backend.NotFound, "the host has no such pool")
-		}
-		members, err := v.members(p, gpuIDs)
-		if err != nil {
-			return err
-		}
-		if v.same(p, members) {
-			return nil
-		}
-		return b.replaceMembers(ctx, v.pools[gpu.FoldID(p.Name)], members)
-	})
+	return b.change(ctx, "set the members of the pool", "pool "+name,
+		need{of: ofVMs | ofGPUs | ofAssignables | ofDisplays | ofPools | ofDevices}, func(v *view) error {
+			if err := v.knows("", gpuIDs, gpu.PartPools, gpu.PartDevices); err != nil {
+				return err
+			}
+			p, ok := v.host.Pool(name)
+			if !ok {
+				return refuse(backend.NotFound, "the host has no such pool")
+			}
+			members, err := v.members(p, gpuIDs)
+			if err != nil {
+				return err
+			}
+			if v.same(p, members) {
+				return nil
+			}
+			return b.replaceMembers(ctx, v.pools[gpu.FoldID(p.Name)], members)
+		})
 }
 
 // members are the paths of the wanted members, each once.

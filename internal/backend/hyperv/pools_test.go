@@ -88,7 +88,8 @@ func (o *overlapping) Invoke(ctx context.Context, namespace, path, method string
 func TestAPoolOfAnotherResource(t *testing.T) {
 	t.Parallel()
 	memory := func(r *rig) []hyperv.Row {
-		rows, err := r.wire.Query(t.Context(), hyperv.Virtualization, "SELECT * FROM Msvm_ResourcePool WHERE ResourceType=4 AND Primordial=FALSE", "PoolID")
+		rows, err := r.wire.Query(t.Context(), hyperv.Virtualization, "SELECT * FROM Msvm_ResourcePool WHERE ResourceType=4 AND Primordial=FALSE",
+			"PoolID")
 		r.run(err)
 		return rows
 	}

@@ -40,7 +40,8 @@ func (b *Backend) vm(ctx context.Context, id string) (vm, error) {
 	if !guid.MatchString(id) {
 		return vm{}, refuse(backend.NotFound, "the host has no such VM")
 	}
-	rows, err := b.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_ComputerSystem WHERE Name="+literal(id), "Name", "ElementName", "EnabledState")
+	rows, err := b.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_ComputerSystem WHERE Name="+literal(id),
+		"Name", "ElementName", "EnabledState")
 	if err != nil {
 		return vm{}, err
 	}

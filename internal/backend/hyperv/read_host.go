@@ -125,7 +125,8 @@ func (r *reader) computers(ctx context.Context) error {
 		return nil // no VM has such an id
 	}
 	named := r.ofVMs(func(id string) string { return "Name=" + literal(id) })
-	rows, err := r.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_ComputerSystem"+named, "Name", "ElementName", "EnabledState", "ReplicationMode")
+	rows, err := r.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_ComputerSystem"+named, "Name",
+		"ElementName", "EnabledState", "ReplicationMode")
 	if err != nil {
 		return err
 	}
@@ -146,7 +147,8 @@ func (r *reader) computers(ctx context.Context) error {
 			continue
 		}
 		r.host.VMs = append(r.host.VMs, gpu.VM{
-			ID: strings.ToUpper(id), Name: row.String("ElementName"), State: vmState(row.Uint("EnabledState")), Replica: replicas[row.Uint("ReplicationMode")],
+			ID: strings.ToUpper(id), Name: row.String("ElementName"), State: vmState(row.Uint("EnabledState")),
+			Replica: replicas[row.Uint("ReplicationMode")],
 		})
 		if row.value("EnabledState") == nil {
 			r.lacks(ctx, gpu.Unknown{Part: gpu.PartVMs, VM: strings.ToUpper(id)}, isNull("Msvm_ComputerSystem", "EnabledState"))
@@ -207,7 +209,8 @@ func (r *reader) settings(ctx context.Context) error {
 	var rows []Row
 	var err error
 	if len(r.only) == 0 {
-		rows, err = r.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_VirtualSystemSettingData WHERE VirtualSystemType="+literal(realized), properties...)
+		rows, err = r.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_VirtualSystemSettingData WHERE VirtualSystemType="+literal(realized),
+			properties...)
 	}
 	for _, id := range r.only {
 		vm, ok := r.host.VM(id)
@@ -268,7 +271,8 @@ func megabytes(n *uint64) *gpu.Bytes {
 
 // memory reads which VMs have dynamic memory.
 func (r *reader) memory(ctx context.Context) error {
-	rows, err := r.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_MemorySettingData"+r.ofVMs(settingsOfVM), "InstanceID", "DynamicMemoryEnabled")
+	rows, err := r.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_MemorySettingData"+r.ofVMs(settingsOfVM),
+		"InstanceID", "DynamicMemoryEnabled")
 	if err != nil {
 		return err
 	}

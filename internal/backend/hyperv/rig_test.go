@@ -49,7 +49,8 @@ func partitioned(id, instance string) gpu.GPU {
 func dismounted(id, instance string) gpu.GPU {
 	return gpu.GPU{
 		ID: id, InstancePath: `PCIP\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1\` + instance, Model: "NVIDIA T4", Vendor: "NVIDIA",
-		PCI: gpu.PCIID{Vendor: "10DE", Device: "1EB8", Subsystem: "12A210DE"}, MMIO: gpu.MMIO{Low: 16 * gpu.MiB, High: 256 * gpu.MiB}, Dismounted: true,
+		PCI: gpu.PCIID{Vendor: "10DE", Device: "1EB8", Subsystem: "12A210DE"}, MMIO: gpu.MMIO{Low: 16 * gpu.MiB, High: 256 * gpu.MiB},
+		Dismounted: true,
 	}
 }
 

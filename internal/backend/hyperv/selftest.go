@@ -240,7 +240,8 @@ func (b *Backend) askShutdown(ctx context.Context) (string, *bool, error) {
 }
 
 func (b *Backend) askOfflineActions(ctx context.Context) (string, *bool, error) {
-	rows, err := b.wmi.Query(ctx, MSCluster, "SELECT * FROM MSCluster_Resource WHERE Type="+literal(virtualMachineType), "Name", "PrivateProperties")
+	rows, err := b.wmi.Query(ctx, MSCluster, "SELECT * FROM MSCluster_Resource WHERE Type="+literal(virtualMachineType),
+		"Name", "PrivateProperties")
 	if errors.Is(err, InvalidNamespace) {
 		return "the host is in no cluster", nil, nil
 	}

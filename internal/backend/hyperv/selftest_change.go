@@ -58,7 +58,8 @@ func (b *Backend) SelfTestChange(ctx context.Context, vm, gpuID string) []backen
 		if now != nil {
 			now.Guest = t.vm.Guest // which a guest tells some time after its start
 		}
-		if now == nil || g == nil || !reflect.DeepEqual(*now, t.vm) || !reflect.DeepEqual(*g, t.gpu) || !reflect.DeepEqual(before.Pools, after.Pools) {
+		if now == nil || g == nil || !reflect.DeepEqual(*now, t.vm) || !reflect.DeepEqual(*g, t.gpu) ||
+			!reflect.DeepEqual(before.Pools, after.Pools) {
 			return "", fmt.Errorf("not all is as before: the VM was %+v and is %+v; the GPU was %+v and is %+v; the pools were %v and are %v",
 				t.vm, now, t.gpu, g, before.Pools, after.Pools)
 		}
@@ -70,7 +71,8 @@ func (b *Backend) SelfTestChange(ctx context.Context, vm, gpuID string) []backen
 // choose finds the VM and the GPU, and refuses those that are in use.
 func (t *trial) choose(host gpu.Host, vm, gpuID string) error {
 	if len(host.Unknown) > 0 {
-		return refuse(backend.Unavailable, "not all of the host can be read, so that nobody could tell whether all was put back: %s", host.Unknown[0])
+		return refuse(backend.Unavailable, "not all of the host can be read, so that nobody could tell whether all was put back: %s",
+			host.Unknown[0])
 	}
 	var found []gpu.VM
 	for _, v := range host.VMs {
@@ -108,7 +110,8 @@ func (t *trial) count(ctx context.Context) {
 	set := func(n int) func(context.Context) error {
 		return func(ctx context.Context) error { return t.SetPartitionCount(ctx, t.gpu.ID, n) }
 	}
-	ok := t.Change(ctx, fmt.Sprintf("set %d partitions instead of %d", p.ValidCounts[i], p.Count), set(p.ValidCounts[i]), "put the count back", set(p.Count))
+	ok := t.Change(ctx, fmt.Sprintf("set %d partitions instead of %d", p.ValidCounts[i], p.Count),
+		set(p.ValidCounts[i]), "put the count back", set(p.Count))
 	t.Answer("hyperv-count-waits", t.Last(), ok)
 	t.Back(ctx, t.Changed()-1)
 }
@@ -175,16 +178,19 @@ func (t *trial) partition(ctx context.Context) {
 		return
 	}
 	t.Step("take its quotas away", func() (string, error) { return "done", t.SetPartitionQuotas(ctx, t.vm.ID, id, gpu.Quotas{}) })
-	if !t.Change(ctx, "start the VM with it", func(ctx context.Context) error { return t.StartVM(ctx, t.vm.ID) }, "shut the VM down again", func(ctx context.Context) error {
-		err := t.shutDown(ctx)
-		if err != nil && t.vm.State == gpu.VMOff { // nobody worked in it
-			return t.TurnOffVM(ctx, t.vm.ID)
-		}
-		return err
-	}) {
+	if !t.Change(ctx, "start the VM with it", func(ctx context.Context) error { return t.StartVM(ctx, t.vm.ID) },
+		"shut the VM down again", func(ctx context.Context) error {
+			err := t.shutDown(ctx)
+			if err != nil && t.vm.State == gpu.VMOff { // nobody worked in it
+				return t.TurnOffVM(ctx, t.vm.ID)
+			}
+			return err
+		}) {
 		return
 	}
-	for id, ask := range map[string]func(context.Context) (string, *bool, error){"hyperv-partition-path": t.askPartitionPaths, "hyperv-partition-rows": t.askPartitionRows} {
+	for id, ask := range map[string]func(context.Context) (string, *bool, error){
+		"hyperv-partition-path": t.askPartitionPaths, "hyperv-partition-rows": t.askPartitionRows,
+	} {
 		found, holds, err := ask(ctx)
 		t.Answers = append(t.Answers, backend.Answer{Assumption: id, Found: found, Holds: holds, Err: err})
 	}

@@ -72,7 +72,9 @@ func TestSelfTest(t *testing.T) {
 func TestSelfTestSaysNo(t *testing.T) {
 	t.Parallel()
 	for id, other := range map[string]map[string]any{
-		"hyperv-partition-path": {"DeviceInstancePath": `\\?\PCI#VEN_10DE&DEV_25B6&SUBSYS_00000000&REV_A1#9&0&0&0009#{064092b3-625e-43bf-9eb5-dc845897dd59}`},
+		"hyperv-partition-path": {
+			"DeviceInstancePath": `\\?\PCI#VEN_10DE&DEV_25B6&SUBSYS_00000000&REV_A1#9&0&0&0009#{064092b3-625e-43bf-9eb5-dc845897dd59}`,
+		},
 		"hyperv-partition-rows": {"SystemName": alpha},
 	} {
 		r := newRig(t)
@@ -129,7 +131,10 @@ func TestSelfTestChange(t *testing.T) {
 					t.Errorf("%s is not settled", a.ID)
 				}
 			}
-			for _, method := range []string{"AddResourceSettings", "ModifyResourceSettings", "RemoveResourceSettings", "ModifySystemSettings", "CreatePool", "ModifyPoolResources", "DismountAssignableDevice"} {
+			for _, method := range []string{
+				"AddResourceSettings", "ModifyResourceSettings", "RemoveResourceSettings", "ModifySystemSettings",
+				"CreatePool", "ModifyPoolResources", "DismountAssignableDevice",
+			} {
 				r := fresh()
 				before := r.host()
 				r.machine.FailJob(method, 32768, "no")

@@ -63,7 +63,8 @@ func TestTheOfflineActionIsRefused(t *testing.T) {
 	r.run(r.backend.ApplyVMSettings(t.Context(), alpha, gpu.VMSettings{LowMemoryMappedIOSpace: ptr(1024 * gpu.MiB)}))
 	before := r.host()
 	r.machine.Deny("MSCluster_Resource.Put")
-	refuses(t, r.backend.ApplyVMSettings(t.Context(), alpha, withOfflineAction()), backend.AccessDenied, "MSCluster_Resource", "Grant-ClusterAccess")
+	refuses(t, r.backend.ApplyVMSettings(t.Context(), alpha, withOfflineAction()), backend.AccessDenied,
+		"MSCluster_Resource", "Grant-ClusterAccess")
 	same(t, before, r.host())
 	if n := len(r.wire.called("ModifySystemSettings")); n != 3 {
 		t.Errorf("settings were written %d times, want three: before, the change, and back", n)
@@ -96,7 +97,8 @@ func TestSettingsThatCannotBePutBack(t *testing.T) {
 		}
 	})
 	r.machine.Synchronous("ModifySystemSettings")
-	refuses(t, r.backend.ApplyVMSettings(t.Context(), alpha, withOfflineAction()), backend.AccessDenied, "could not be put back", "ModifySystemSettings")
+	refuses(t, r.backend.ApplyVMSettings(t.Context(), alpha, withOfflineAction()), backend.AccessDenied,
+		"could not be put back", "ModifySystemSettings")
 }
 
 func TestSettingsThatNeedTheVMOff(t *testing.T) {
@@ -105,7 +107,10 @@ func TestSettingsThatNeedTheVMOff(t *testing.T) {
 		r := newRig(t, inCluster, onHost(func(h *gpu.Host) { h.VMs[0].State = state }))
 		before := r.host()
 		for _, s := range []gpu.VMSettings{
-			{LowMemoryMappedIOSpace: ptr(3072 * gpu.MiB)}, {HighMemoryMappedIOSpace: ptr(3072 * gpu.MiB)}, {GuestControlledCache: ptr(true)}, withOfflineAction(),
+			{LowMemoryMappedIOSpace: ptr(3072 * gpu.MiB)},
+			{HighMemoryMappedIOSpace: ptr(3072 * gpu.MiB)},
+			{GuestControlledCache: ptr(true)},
+			withOfflineAction(),
 		} {
 			refuses(t, r.backend.ApplyVMSettings(t.Context(), alpha, s), backend.InvalidState, string(state), "must be off")
 		}
@@ -134,7 +139,8 @@ func TestOtherSettingsAreNotWritten(t *testing.T) {
 	for got, want := range map[string]string{
 		text: `<INSTANCE CLASSNAME="Msvm_VirtualSystemSettingData"><PROPERTY NAME="InstanceID" TYPE="string"><VALUE>Microsoft:` + alpha +
 			`</VALUE></PROPERTY><PROPERTY NAME="AutomaticShutdownAction" TYPE="uint16"><VALUE>4</VALUE></PROPERTY></INSTANCE>`,
-		texts[0]: `<INSTANCE CLASSNAME="Msvm_GpuPartitionSettingData"><PROPERTY NAME="InstanceID" TYPE="string"><VALUE>Microsoft:` + alpha + `\` + adapterID +
+		texts[0]: `<INSTANCE CLASSNAME="Msvm_GpuPartitionSettingData"><PROPERTY NAME="InstanceID" TYPE="string"><VALUE>Microsoft:` +
+			alpha + `\` + adapterID +
 			`</VALUE></PROPERTY><PROPERTY NAME="MinPartitionVRAM" TYPE="uint64"><VALUE>4000</VALUE></PROPERTY></INSTANCE>`,
 	} {
 		if got != want {

@@ -52,7 +52,8 @@ func TestInterfacePathsAreInstancePaths(t *testing.T) {
 
 func TestClassesAreReadFromPaths(t *testing.T) {
 	for path, want := range map[string]string{
-		`\\HV01.corp.example\root\virtualization\v2:Msvm_ComputerSystem.CreationClassName="Msvm_ComputerSystem",Name="a=b.c"`: "Msvm_ComputerSystem",
+		`\\HV01.corp.example\root\virtualization\v2:Msvm_ComputerSystem.CreationClassName="Msvm_ComputerSystem",` +
+			`Name="a=b.c"`: "Msvm_ComputerSystem",
 		`Win32_PnPEntity.DeviceID="PCI\\VEN:1"`:  "Win32_PnPEntity",
 		`StdRegProv`:                             "StdRegProv",
 		`\\.\root\cimv2:Win32_OperatingSystem=@`: "Win32_OperatingSystem",
@@ -67,8 +68,10 @@ func TestClassesAreReadFromPaths(t *testing.T) {
 // Names compare without case, as WMI's do: a class declares rebootNeeded.
 func TestValuesAreFoundWithoutCase(t *testing.T) {
 	row := hyperv.Row{Values: map[string]any{"rebootNeeded": true, "VmID": "x", "Count": int32(-1), "None": nil}}
-	if !row.Bool("RebootNeeded") || row.String("vmid") != "x" || row.Uint("COUNT") != 4294967295 || !row.Has("none") || row.Has("other") || row.UintPtr("None") != nil {
-		t.Errorf("the row reads %t, %q, %d, %t, %t", row.Bool("RebootNeeded"), row.String("vmid"), row.Uint("COUNT"), row.Has("none"), row.Has("other"))
+	if !row.Bool("RebootNeeded") || row.String("vmid") != "x" || row.Uint("COUNT") != 4294967295 ||
+		!row.Has("none") || row.Has("other") || row.UintPtr("None") != nil {
+		t.Errorf("the row reads %t, %q, %d, %t, %t", row.Bool("RebootNeeded"), row.String("vmid"), row.Uint("COUNT"),
+			row.Has("none"), row.Has("other"))
 	}
 }
 
@@ -87,10 +90,13 @@ func TestDriverVersions(t *testing.T) {
 }
 
 // template is shortened from what GetText_ gives for a default setting.
-const template = `<INSTANCE CLASSNAME="Msvm_GpuPartitionSettingData"><QUALIFIER NAME="dynamic" TYPE="boolean" TOSUBCLASS="false"><VALUE>TRUE</VALUE></QUALIFIER>` +
-	`<PROPERTY NAME="InstanceID" CLASSORIGIN="CIM_SettingData" TYPE="string"><QUALIFIER NAME="key" TYPE="boolean"><VALUE>TRUE</VALUE></QUALIFIER><VALUE>Microsoft:Definition\1&amp;2\Default</VALUE></PROPERTY>` +
+const template = `<INSTANCE CLASSNAME="Msvm_GpuPartitionSettingData"><QUALIFIER NAME="dynamic" TYPE="boolean" ` +
+	`TOSUBCLASS="false"><VALUE>TRUE</VALUE></QUALIFIER>` +
+	`<PROPERTY NAME="InstanceID" CLASSORIGIN="CIM_SettingData" TYPE="string"><QUALIFIER NAME="key" ` +
+	`TYPE="boolean"><VALUE>TRUE</VALUE></QUALIFIER><VALUE>Microsoft:Definition\1&amp;2\Default</VALUE></PROPERTY>` +
 	`<PROPERTY.ARRAY NAME="HostResource" TYPE="string"></PROPERTY.ARRAY>` +
-	`<PROPERTY NAME="MinPartitionVRAM" TYPE="uint64"></PROPERTY><PROPERTY NAME="MaxPartitionVRAM" TYPE="uint64"><VALUE>5</VALUE></PROPERTY></INSTANCE>`
+	`<PROPERTY NAME="MinPartitionVRAM" TYPE="uint64"></PROPERTY><PROPERTY NAME="MaxPartitionVRAM" ` +
+	`TYPE="uint64"><VALUE>5</VALUE></PROPERTY></INSTANCE>`
 
 func TestAPatchLeavesTheRestAlone(t *testing.T) {
 	e, err := hyperv.ParseEmbedded(template)
@@ -106,8 +112,10 @@ func TestAPatchLeavesTheRestAlone(t *testing.T) {
 	e.Set("NewOne", true)
 	want := template
 	for old, replacement := range map[string]string{
-		`<PROPERTY.ARRAY NAME="HostResource" TYPE="string"></PROPERTY.ARRAY>`: `<PROPERTY.ARRAY NAME="HostResource" TYPE="string"><VALUE.ARRAY><VALUE>\\HV01\root:X.Name=&#34;PCI\\VEN_1&amp;DEV_2&#34;</VALUE></VALUE.ARRAY></PROPERTY.ARRAY>`,
-		`<PROPERTY NAME="MinPartitionVRAM" TYPE="uint64"></PROPERTY>`:         `<PROPERTY NAME="MinPartitionVRAM" TYPE="uint64"><VALUE>9223372036854775808</VALUE></PROPERTY>`,
+		`<PROPERTY.ARRAY NAME="HostResource" TYPE="string"></PROPERTY.ARRAY>`: `<PROPERTY.ARRAY NAME="HostResource" ` +
+			`TYPE="string"><VALUE.ARRAY><VALUE>\\HV01\root:X.Name=&#34;PCI\\VEN_1&amp;DEV_2&#34;</VALUE></VALUE.ARRAY></PROPERTY.ARRAY>`,
+		`<PROPERTY NAME="MinPartitionVRAM" TYPE="uint64"></PROPERTY>`: `<PROPERTY NAME="MinPartitionVRAM" ` +
+			`TYPE="uint64"><VALUE>9223372036854775808</VALUE></PROPERTY>`,
 		`<VALUE>5</VALUE>`: ``,
 		`</INSTANCE>`:      `<PROPERTY NAME="NewOne" TYPE="boolean"><VALUE>TRUE</VALUE></PROPERTY></INSTANCE>`,
 	} {

@@ -152,12 +152,18 @@ func TestChangesRefuseOnlyWhatTheyConcern(t *testing.T) {
 				do      func() error
 			}{
 				{"count", has(gpu.PartPartitions), func() error { return r.backend.SetPartitionCount(t.Context(), gpuA, 8) }},
-				{"dismount", has(gpu.PartPartitions) || has(gpu.PartDevices), func() error { return r.backend.DismountDevice(t.Context(), gpuB, true) }},
+				{
+					"dismount", has(gpu.PartPartitions) || has(gpu.PartDevices), func() error { return r.backend.DismountDevice(t.Context(), gpuB, true) },
+				},
 				{"adapter", has(gpu.PartVMs), func() error {
 					_, err := r.backend.AddPartitionAdapter(t.Context(), alpha, gpu.PartitionAdapter{})
 					return err
 				}},
-				{"members", has(gpu.PartPools) || has(gpu.PartDevices), func() error { return r.backend.SetPoolMembers(t.Context(), "vdi", []string{gpuC, gpuD}) }},
+				{
+					"members", has(gpu.PartPools) || has(gpu.PartDevices), func() error {
+						return r.backend.SetPoolMembers(t.Context(), "vdi", []string{gpuC, gpuD})
+					},
+				},
 			} {
 				err := op.do()
 				if (err != nil) != op.refuses {

@@ -98,7 +98,10 @@ func (b *Backend) reader(n need) *reader {
 			}
 		}
 	}
-	return &reader{Backend: b, view: v, before: n.before, only: n.vms, bySlot: map[string]int{}, others: map[string]bool{}, noGPU: map[string]bool{}, dark: map[int]error{}}
+	return &reader{
+		Backend: b, view: v, before: n.before, only: n.vms, bySlot: map[string]int{}, others: map[string]bool{},
+		noGPU: map[string]bool{}, dark: map[int]error{},
+	}
 }
 
 // fill reads parts of the host. The order matters: devices name VMs, and partitions name

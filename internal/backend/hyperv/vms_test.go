@@ -48,7 +48,8 @@ func TestHardwareNeedsTheVMOff(t *testing.T) {
 			refuses(t, err, backend.InvalidState, "VM alpha", string(state), "must be off")
 		}
 		same(t, before, r.host())
-		if n := len(r.wire.called("AddResourceSettings")) + len(r.wire.called("RemoveResourceSettings")) + len(r.wire.called("ModifyResourceSettings")); n != 0 {
+		if n := len(r.wire.called("AddResourceSettings")) + len(r.wire.called("RemoveResourceSettings")) +
+			len(r.wire.called("ModifyResourceSettings")); n != 0 {
 			t.Errorf("%s: %d calls", state, n)
 		}
 	}
@@ -58,7 +59,8 @@ func TestHardwareNeedsTheVMOff(t *testing.T) {
 func TestCheckpointsAreNotTheVM(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, onHost(withAdapter), onHost(withDevice), onHost(func(h *gpu.Host) { h.VMs[0].Checkpoints = gpu.CheckpointsProduction }))
-	rows, err := r.wire.Query(t.Context(), hyperv.Virtualization, "SELECT * FROM Msvm_GpuPartitionSettingData WHERE InstanceID LIKE '%"+adapterID+"'")
+	rows, err := r.wire.Query(t.Context(), hyperv.Virtualization,
+		"SELECT * FROM Msvm_GpuPartitionSettingData WHERE InstanceID LIKE '%"+adapterID+"'")
 	r.run(err)
 	if len(rows) != 2 {
 		t.Fatalf("the fixture has %d rows of the adapter, want the VM's and the checkpoint's", len(rows))
@@ -70,7 +72,8 @@ func TestCheckpointsAreNotTheVM(t *testing.T) {
 	r.run(err, r.backend.SetPartitionQuotas(t.Context(), alpha, id, someQuotas), r.backend.ApplyVMSettings(t.Context(), alpha, someSettings),
 		r.backend.RemovePartitionAdapter(t.Context(), alpha, adapterID), r.backend.RemoveDevice(t.Context(), alpha, deviceID))
 	vm := r.vm(alpha)
-	if len(vm.PartitionAdapters) != 1 || vm.PartitionAdapters[0].ID != id || !vm.PartitionAdapters[0].Quotas.Equal(someQuotas) || len(vm.Devices) != 0 {
+	if len(vm.PartitionAdapters) != 1 || vm.PartitionAdapters[0].ID != id || !vm.PartitionAdapters[0].Quotas.Equal(someQuotas) ||
+		len(vm.Devices) != 0 {
 		t.Errorf("then the VM has %+v and %+v", vm.PartitionAdapters, vm.Devices)
 	}
 }
@@ -98,7 +101,8 @@ func TestVMsOfOneName(t *testing.T) {
 	}
 	_, err := r.backend.AddPartitionAdapter(t.Context(), "22222222-bbbb-4bbb-8bbb-000000000002", gpu.PartitionAdapter{})
 	r.run(err, r.backend.StartVM(t.Context(), "22222222-bbbb-4bbb-8bbb-000000000002"))
-	if a, b := r.vm(alpha), r.vm(beta); len(a.PartitionAdapters) != 0 || a.State != gpu.VMOff || len(b.PartitionAdapters) != 1 || b.State != gpu.VMRunning {
+	if a, b := r.vm(alpha), r.vm(beta); len(a.PartitionAdapters) != 0 || a.State != gpu.VMOff || len(b.PartitionAdapters) != 1 ||
+		b.State != gpu.VMRunning {
 		t.Errorf("the first is %+v, the second %+v", a, b)
 	}
 	refuses(t, r.backend.StartVM(t.Context(), "alpha"), backend.NotFound)

@@ -41,7 +41,8 @@ func TestEveryCodeIsNamed(t *testing.T) {
 			continue
 		}
 		seen++
-		if named := regexp.MustCompile(fmt.Sprintf(`nvmlDeviceGetComputeRunningProcesses: [A-Za-z][^()]+ \(%d\)`, code)); !named.MatchString(host.GPUs[0].Problem) {
+		if named := regexp.MustCompile(fmt.Sprintf(`nvmlDeviceGetComputeRunningProcesses: [A-Za-z][^()]+ \(%d\)`,
+			code)); !named.MatchString(host.GPUs[0].Problem) {
 			t.Errorf("it says %q", host.GPUs[0].Problem)
 		}
 		if unnamed := strings.Contains(host.GPUs[0].Problem, "has no name for"); unnamed != (code == 12345) {

@@ -42,7 +42,10 @@ func (b *Backend) EnsureDaemon(ctx context.Context, d gpu.MPSDaemonSpec, endClie
 
 // daemonSpec is what is wanted, with its devices as they are called now.
 func (s *session) daemonSpec(d gpu.MPSDaemonSpec) (mpsconf.Spec, error) {
-	spec := mpsconf.Spec{Name: d.Name, User: d.User, MultiUser: d.MultiUser, StaticPartitions: d.StaticPartitions, Settings: mpsconf.Settings{ActiveThreadPercentage: d.ActiveThreadPercentage}}
+	spec := mpsconf.Spec{
+		Name: d.Name, User: d.User, MultiUser: d.MultiUser, StaticPartitions: d.StaticPartitions,
+		Settings: mpsconf.Settings{ActiveThreadPercentage: d.ActiveThreadPercentage},
+	}
 	for _, device := range d.Devices {
 		at, err := s.locate(device)
 		if err != nil {

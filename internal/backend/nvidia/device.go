@@ -51,7 +51,9 @@ func (b *Backend) inspectInTime(ctx context.Context, s *session, d *device, driv
 	if d.handle == nil {
 		return d, b.inspect(ctx, s, d, driver)
 	}
-	why := fmt.Sprintf("the GPU has not answered within %s, and the driver may hang: see dmesg for its Xid errors, and reset it or reboot the host", b.opt.Patience)
+	why := fmt.Sprintf(
+		"the GPU has not answered within %s, and the driver may hang: see dmesg for its Xid errors, and reset it or reboot the host",
+		b.opt.Patience)
 	b.silent.Store(d.ID, why)
 	done := make(chan error, 1)
 	go func() {
@@ -244,7 +246,8 @@ func (s *session) identify(d *device) {
 }
 
 var computeModes = map[nvml.ComputeMode]gpu.ComputeMode{
-	nvml.COMPUTEMODE_DEFAULT: gpu.ComputeDefault, nvml.COMPUTEMODE_EXCLUSIVE_PROCESS: gpu.ComputeExclusiveProcess, nvml.COMPUTEMODE_PROHIBITED: gpu.ComputeProhibited,
+	nvml.COMPUTEMODE_DEFAULT: gpu.ComputeDefault, nvml.COMPUTEMODE_EXCLUSIVE_PROCESS: gpu.ComputeExclusiveProcess,
+	nvml.COMPUTEMODE_PROHIBITED: gpu.ComputeProhibited,
 }
 
 // computeCapability is CUDA's of a GPU, "" where it cannot be told.

@@ -98,7 +98,9 @@ func TestHostWithoutADriver(t *testing.T) {
 		})
 	}
 	t.Run("an old driver", func(t *testing.T) {
-		m := fakenvml.New(t, fakenvml.Options{GPUs: []fakenvml.GPU{{}}, Missing: []string{"nvmlDeviceGetMigMode", "nvmlComputeInstanceGetInfo_v2"}})
+		m := fakenvml.New(t, fakenvml.Options{
+			GPUs: []fakenvml.GPU{{}}, Missing: []string{"nvmlDeviceGetMigMode", "nvmlComputeInstanceGetInfo_v2"},
+		})
 		b := nvidia.New(nvidia.Options{Library: m.Library()})
 		_, err := b.Inventory(t.Context())
 		wantCode(t, err, backend.NotSupported, "nvmlDeviceGetMigMode", "nvmlComputeInstanceGetInfo_v2", "R470")

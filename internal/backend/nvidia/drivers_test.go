@@ -61,7 +61,8 @@ func TestDriversInTurn(t *testing.T) {
 				if g.Problem != "" || !strings.HasPrefix(g.Driver.Version, branch) || g.VRAM == 0 || (g.MIG == nil) != (i == 3) {
 					t.Errorf("GPU %d is %+v", i, g)
 				}
-				if g.MIG != nil && g.MIG.Enabled && !slices.ContainsFunc(g.MIG.Profiles, func(p gpu.MIGProfile) bool { return p.Name == "3g.40gb" && len(p.Starts) == 2 }) {
+				if g.MIG != nil && g.MIG.Enabled && !slices.ContainsFunc(g.MIG.Profiles,
+					func(p gpu.MIGProfile) bool { return p.Name == "3g.40gb" && len(p.Starts) == 2 }) {
 					t.Errorf("GPU %d has the profiles %+v", i, g.MIG.Profiles)
 				}
 			}

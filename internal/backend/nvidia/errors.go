@@ -31,21 +31,29 @@ var names = map[nvml.Return]string{
 	nvml.ERROR_UNINITIALIZED: "NVML is not initialised", nvml.ERROR_INVALID_ARGUMENT: "invalid argument",
 	nvml.ERROR_NOT_SUPPORTED: "not supported", nvml.ERROR_NO_PERMISSION: "no permission", nvml.ERROR_NOT_FOUND: "not found",
 	nvml.ERROR_INSUFFICIENT_POWER: "insufficient power", nvml.ERROR_DRIVER_NOT_LOADED: "the driver is not loaded",
-	nvml.ERROR_TIMEOUT: "timeout", nvml.ERROR_IRQ_ISSUE: "an interrupt of the GPU does not arrive", nvml.ERROR_GPU_IS_LOST: "the GPU has fallen off the bus",
+	nvml.ERROR_TIMEOUT: "timeout", nvml.ERROR_IRQ_ISSUE: "an interrupt of the GPU does not arrive",
+	nvml.ERROR_GPU_IS_LOST:    "the GPU has fallen off the bus",
 	nvml.ERROR_RESET_REQUIRED: "the GPU needs a reset", nvml.ERROR_OPERATING_SYSTEM: "the operating system refused",
 	nvml.ERROR_LIB_RM_VERSION_MISMATCH: "library and kernel driver are of different versions", nvml.ERROR_IN_USE: "in use",
-	nvml.ERROR_MEMORY: "insufficient memory", nvml.ERROR_ALREADY_INITIALIZED: "NVML is initialised already", nvml.ERROR_INSUFFICIENT_SIZE: "more answers than there is room for",
-	nvml.ERROR_LIBRARY_NOT_FOUND: "the library is not there", nvml.ERROR_FUNCTION_NOT_FOUND: "the driver lacks the function", nvml.ERROR_CORRUPTED_INFOROM: "the InfoROM of the GPU is corrupted",
-	nvml.ERROR_VGPU_ECC_NOT_SUPPORTED: "no vGPU with ECC", nvml.ERROR_FREQ_NOT_SUPPORTED: "frequency not supported", nvml.ERROR_ARGUMENT_VERSION_MISMATCH: "the driver has another version of the argument",
-	nvml.ERROR_DEPRECATED: "the driver no longer has the function", nvml.ERROR_NOT_READY: "the system is not ready", nvml.ERROR_GPU_NOT_FOUND: "no GPU found", nvml.ERROR_NO_DATA: "no data", nvml.ERROR_INSUFFICIENT_RESOURCES: "insufficient resources",
-	nvml.ERROR_INVALID_STATE: "invalid state", nvml.ERROR_RESET_TYPE_NOT_SUPPORTED: "the GPU has no such reset", nvml.ERROR_UNKNOWN: "unknown error",
+	nvml.ERROR_MEMORY: "insufficient memory", nvml.ERROR_ALREADY_INITIALIZED: "NVML is initialised already",
+	nvml.ERROR_INSUFFICIENT_SIZE: "more answers than there is room for",
+	nvml.ERROR_LIBRARY_NOT_FOUND: "the library is not there", nvml.ERROR_FUNCTION_NOT_FOUND: "the driver lacks the function",
+	nvml.ERROR_CORRUPTED_INFOROM:      "the InfoROM of the GPU is corrupted",
+	nvml.ERROR_VGPU_ECC_NOT_SUPPORTED: "no vGPU with ECC", nvml.ERROR_FREQ_NOT_SUPPORTED: "frequency not supported",
+	nvml.ERROR_ARGUMENT_VERSION_MISMATCH: "the driver has another version of the argument",
+	nvml.ERROR_DEPRECATED:                "the driver no longer has the function", nvml.ERROR_NOT_READY: "the system is not ready",
+	nvml.ERROR_GPU_NOT_FOUND: "no GPU found", nvml.ERROR_NO_DATA: "no data", nvml.ERROR_INSUFFICIENT_RESOURCES: "insufficient resources",
+	nvml.ERROR_INVALID_STATE: "invalid state", nvml.ERROR_RESET_TYPE_NOT_SUPPORTED: "the GPU has no such reset",
+	nvml.ERROR_UNKNOWN: "unknown error",
 }
 
 var codes = map[nvml.Return]backend.Code{
 	nvml.ERROR_NO_PERMISSION: backend.AccessDenied, nvml.ERROR_NOT_FOUND: backend.NotFound, nvml.ERROR_NOT_SUPPORTED: backend.NotSupported,
-	nvml.ERROR_IN_USE: backend.InUse, nvml.ERROR_INSUFFICIENT_RESOURCES: backend.Insufficient, nvml.ERROR_INVALID_ARGUMENT: backend.InvalidParameter,
-	nvml.ERROR_INVALID_STATE: backend.InvalidState, nvml.ERROR_TIMEOUT: backend.Timeout,
-	nvml.ERROR_DRIVER_NOT_LOADED: backend.Unavailable, nvml.ERROR_LIB_RM_VERSION_MISMATCH: backend.Unavailable, nvml.ERROR_UNINITIALIZED: backend.Unavailable,
+	nvml.ERROR_IN_USE: backend.InUse, nvml.ERROR_INSUFFICIENT_RESOURCES: backend.Insufficient,
+	nvml.ERROR_INVALID_ARGUMENT: backend.InvalidParameter,
+	nvml.ERROR_INVALID_STATE:    backend.InvalidState, nvml.ERROR_TIMEOUT: backend.Timeout,
+	nvml.ERROR_DRIVER_NOT_LOADED: backend.Unavailable, nvml.ERROR_LIB_RM_VERSION_MISMATCH: backend.Unavailable,
+	nvml.ERROR_UNINITIALIZED: backend.Unavailable,
 }
 
 // isReturn tells whether an error is an answer of NVML.

@@ -79,7 +79,8 @@ func TestWhoKeepsAnInstanceOpen(t *testing.T) {
 	f.machine.CreateInstance(0, "1g.10gb", 0)
 	f.machine.Fail(fakenvml.Fault{Function: "nvmlGpuInstanceDestroy", Code: inUse})
 	err := f.backend.DestroyInstance(t.Context(), g.ID, gpu.MIGPlacement{Profile: "1g.10gb", Start: 0})
-	if err == nil || !strings.Contains(err.Error(), "nvidia-dcgm.service") || !strings.Contains(err.Error(), "quiesce_units") || strings.Contains(err.Error(), "sshd") {
+	if err == nil || !strings.Contains(err.Error(), "nvidia-dcgm.service") || !strings.Contains(err.Error(), "quiesce_units") ||
+		strings.Contains(err.Error(), "sshd") {
 		t.Errorf("it says %v", err)
 	}
 }
@@ -121,7 +122,8 @@ func TestFiguresThatAPlatformDoesNotOffer(t *testing.T) {
 				return h.GPUs[0]
 			}
 			g := look()
-			if memory := strings.HasPrefix(functions[0], "nvmlDeviceGetMemoryInfo"); memory && g.VRAM != 0 || !memory && g.VRAM != whole.GPUs[0].VRAM {
+			if memory := strings.HasPrefix(functions[0], "nvmlDeviceGetMemoryInfo"); memory && g.VRAM != 0 ||
+				!memory && g.VRAM != whole.GPUs[0].VRAM {
 				t.Errorf("its memory is %s", g.VRAM)
 			}
 			if err := f.backend.SetComputeMode(t.Context(), g.ID, gpu.ComputeExclusiveProcess); err != nil {

@@ -10,7 +10,9 @@ import (
 
 // monitoring are the functions of GPU performance monitoring, which drivers from R520 and
 // GPUs from Hopper on have. It is the only measure of MIG instances.
-var monitoring = []string{"nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc", "nvmlGpmSampleFree", "nvmlGpmSampleGet", "nvmlGpmMigSampleGet", "nvmlGpmMetricsGet"}
+var monitoring = []string{
+	"nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc", "nvmlGpmSampleFree", "nvmlGpmSampleGet", "nvmlGpmMigSampleGet", "nvmlGpmMetricsGet",
+}
 
 // monitors tells whether a GPU has performance monitoring.
 func (s *session) monitors(d *device) bool {

@@ -280,7 +280,8 @@ func (b *Backend) CreateInstance(ctx context.Context, gpuID string, p gpu.MIGPla
 		}
 		want := profiles[at]
 		if !slices.Contains(want.Starts, p.Start) {
-			return refuse(backend.InvalidParameter, "an instance of %s cannot begin at memory slice %d; it can at %s", p.Profile, p.Start, strings.Join(words.Each(want.Starts, strconv.Itoa), ", "))
+			return refuse(backend.InvalidParameter, "an instance of %s cannot begin at memory slice %d; it can at %s",
+				p.Profile, p.Start, strings.Join(words.Each(want.Starts, strconv.Itoa), ", "))
 		}
 		i, err := s.find(d, want, p.Start)
 		if err != nil {
@@ -331,7 +332,9 @@ func (s *session) noRoom(d *device, profiles []profile, want profile, p gpu.MIGP
 			return refuse(backend.Insufficient, "the place is taken by the instance %s at %d", i.Profile, i.Start)
 		}
 	}
-	return refuse(backend.Insufficient, "the driver has no room for it although no instance is in its place: the GPU takes at most %d of %s, and some profiles exclude each other", want.Max, p.Profile)
+	return refuse(backend.Insufficient,
+		"the driver has no room for it although no instance is in its place: the GPU takes at most %d of %s, and some profiles exclude each "+
+			"other", want.Max, p.Profile)
 }
 
 // inMIGMode are the profiles of a GPU in MIG mode.
@@ -477,7 +480,8 @@ func (b *Backend) whoHolds(s *session, d *device, i instance, err error) error {
 	if who := in(users, i.ID); readErr == nil && who != "" {
 		return refuse(backend.InUse, "it is in use by %s", who)
 	}
-	return refuse(backend.InUse, "the driver says that it is in use (%v), and lists no process in it: something holds it open, %s", err, b.watchHint())
+	return refuse(backend.InUse, "the driver says that it is in use (%v), and lists no process in it: something holds it open, %s",
+		err, b.watchHint())
 }
 
 // watchHint names what may hold a GPU or an instance open that no list of processes shows.
@@ -489,7 +493,8 @@ func (b *Backend) watchHint() string {
 	if len(running) == 0 {
 		return "such as a monitoring agent"
 	}
-	return fmt.Sprintf("such as a monitoring agent, and of these %s runs: name it in quiesce_units, so that it is stopped meanwhile", words.Join(running))
+	return fmt.Sprintf("such as a monitoring agent, and of these %s runs: name it in quiesce_units, so that it is stopped meanwhile",
+		words.Join(running))
 }
 
 // drmHint names the kernel module that keeps GPUs open on hosts that draw with them, and whose

@@ -23,9 +23,11 @@ func TestLimitsOfContainersAreReadBack(t *testing.T) {
 		code   int // that NVML answers
 		want   *gpu.Bytes
 	}{
-		"as the hook set it":           {proc: fakenvml.Proc{Cgroup: container}, limits: limited(container, 8*gib), want: new(8 * gib)},
-		"of a group in the container":  {proc: fakenvml.Proc{Cgroup: container + "/init"}, limits: limited(container, 8*gib), want: new(8 * gib)},
-		"the least of all around it":   {proc: fakenvml.Proc{Cgroup: container}, limits: map[string]gpu.Bytes{container: 8 * gib, "/system.slice": 6 * gib}, want: new(6 * gib)},
+		"as the hook set it":          {proc: fakenvml.Proc{Cgroup: container}, limits: limited(container, 8*gib), want: new(8 * gib)},
+		"of a group in the container": {proc: fakenvml.Proc{Cgroup: container + "/init"}, limits: limited(container, 8*gib), want: new(8 * gib)},
+		"the least of all around it": {
+			proc: fakenvml.Proc{Cgroup: container}, limits: map[string]gpu.Bytes{container: 8 * gib, "/system.slice": 6 * gib}, want: new(6 * gib),
+		},
 		"of a container beside it":     {proc: fakenvml.Proc{Cgroup: container}, limits: limited(container+"x", 8*gib), want: new(gpu.Bytes(0))},
 		"begun before the hook":        {proc: fakenvml.Proc{Cgroup: container}, want: new(gpu.Bytes(0))},
 		"in no container":              {proc: fakenvml.Proc{Cgroup: "/"}, want: new(gpu.Bytes(0))},

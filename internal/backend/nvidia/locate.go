@@ -65,7 +65,8 @@ func (s *session) instanceAt(d *device, p gpu.MIGPlacement) (*instance, error) {
 	case len(have[at].Compute) == 0:
 		return nil, refuse(backend.NotFound, "its GPU instance %s at %d has no compute instance", p.Profile, p.Start)
 	case !have[at].Filled():
-		return nil, refuse(backend.InvalidState, "its GPU instance %s at %d %s; have one compute instance that fills it", p.Profile, p.Start, have[at].ComputeText())
+		return nil, refuse(backend.InvalidState, "its GPU instance %s at %d %s; have one compute instance that fills it",
+			p.Profile, p.Start, have[at].ComputeText())
 	}
 	return &have[at], nil
 }

@@ -70,7 +70,8 @@ func (b *Backend) SetMIGMode(ctx context.Context, gpuID string, on, reset bool) 
 		if needsReset && reset {
 			err = b.reset(ctx, gpuID)
 		} else {
-			err = refuse(backend.InUse, "the driver would change it at the next reset only (%s): something holds the GPU open, %s%s", names[activation], b.watchHint(), b.drmHint())
+			err = refuse(backend.InUse, "the driver would change it at the next reset only (%s): something holds the GPU open, %s%s",
+				names[activation], b.watchHint(), b.drmHint())
 		}
 		return b.settleMode(gpuID, mode, err)
 	})
@@ -160,7 +161,9 @@ func (s *session) resetsAlone(d *device) error {
 		}
 	}
 	if len(peers) > 0 {
-		return refuse(backend.InvalidState, "it is linked by NVLink to GPU %s, which would have to be reset as well; reset them together by hand, after the mode was set with nvidia-smi", strings.Join(peers, ", "))
+		return refuse(backend.InvalidState,
+			"it is linked by NVLink to GPU %s, which would have to be reset as well; reset them together by hand, after the mode was set with "+
+				"nvidia-smi", strings.Join(peers, ", "))
 	}
 	return nil
 }

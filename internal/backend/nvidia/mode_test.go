@@ -27,7 +27,9 @@ func TestPendingModeIsTakenBack(t *testing.T) {
 	}}})
 	f.machine.CreateInstance(0, "3g.40gb", 0)
 	in := f.machine.GPU(0).Instances[0]
-	f.machine.StartProcess(0, fakenvml.Compute, gpu.Process{PID: 4711, Name: "python", GPUInstance: &in.ID, ComputeInstance: &in.Compute[0].ID})
+	f.machine.StartProcess(0, fakenvml.Compute, gpu.Process{
+		PID: 4711, Name: "python", GPUInstance: &in.ID, ComputeInstance: &in.Compute[0].ID,
+	})
 	f.machine.SetPendingMIG(0, false)
 	if err := f.backend.SetMIGMode(t.Context(), uuid(1), true, false); err != nil {
 		t.Fatal(err)

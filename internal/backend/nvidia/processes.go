@@ -70,7 +70,8 @@ func (b *Backend) processes(s *session, d *device, draws bool) (out []gpu.Proces
 		out = append(out, p)
 	}
 	slices.SortFunc(out, func(a, b gpu.Process) int {
-		return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(deref(a.GPUInstance), deref(b.GPUInstance)), cmp.Compare(deref(a.ComputeInstance), deref(b.ComputeInstance)))
+		return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(deref(a.GPUInstance), deref(b.GPUInstance)),
+			cmp.Compare(deref(a.ComputeInstance), deref(b.ComputeInstance)))
 	})
 	return out, nil
 }

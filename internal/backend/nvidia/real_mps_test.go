@@ -99,7 +99,8 @@ func TestRealDaemon(t *testing.T) {
 	}
 	eventually(t, "the daemon ends", func() bool { return !alive(second.PID) })
 	host := f.inventory()
-	if d, _ := host.Daemon(spec.Name); d == nil || d.PID != 0 || !strings.Contains(d.Problem, "was killed") || !gpu.SameDevices(d.Devices, spec.Devices) {
+	if d, _ := host.Daemon(spec.Name); d == nil || d.PID != 0 || !strings.Contains(d.Problem, "was killed") ||
+		!gpu.SameDevices(d.Devices, spec.Devices) {
 		t.Errorf("killed it is %+v", d)
 	}
 	f.ensure(spec)
@@ -122,7 +123,9 @@ func TestRealDaemon(t *testing.T) {
 func TestRealDaemonForEachGPU(t *testing.T) {
 	f := realHost(t)
 	of := func(name string, n int) gpu.MPSDaemonSpec {
-		return gpu.MPSDaemonSpec{Name: name, Devices: []gpu.SharedDevice{{GPU: uuid(n)}}, User: new(os.Geteuid()), PinnedMemoryLimit: gpu.Bytes(n) * gib}
+		return gpu.MPSDaemonSpec{
+			Name: name, Devices: []gpu.SharedDevice{{GPU: uuid(n)}}, User: new(os.Geteuid()), PinnedMemoryLimit: gpu.Bytes(n) * gib,
+		}
 	}
 	first, second := f.ensure(of("team-a", 1)), f.ensure(of("team-b", 2))
 	if first.PID == second.PID || first.PipeDir == second.PipeDir {
@@ -199,13 +202,15 @@ func TestRealContainer(t *testing.T) {
 		t.Fatalf("the host shows %+v", host.Shares)
 	}
 	said := fakecdi.Run(t, f.tree.Root(), fmt.Sprintf(`
-		echo "share $GPUFLEET_SHARE threads $CUDA_MPS_ACTIVE_THREAD_PERCENTAGE limit $CUDA_MPS_PINNED_DEVICE_MEM_LIMIT memory $NVIDIA_GPU_MEMORY_LIMIT"
+		echo "share $GPUFLEET_SHARE threads $CUDA_MPS_ACTIVE_THREAD_PERCENTAGE limit $CUDA_MPS_PINNED_DEVICE_MEM_LIMIT memory `+
+		`$NVIDIA_GPU_MEMORY_LIMIT"
 		echo "daemon $(echo get_default_active_thread_percentage | %s)"
 		for node in nvidiactl nvidia-uvm nvidia1; do [ -c /dev/$node ] && echo "node $node"; done
 		[ -e /dev/nvidia0 ] && echo "the neighbour's GPU is there"
 		touch /dev/shm/of-a-client && rm /dev/shm/of-a-client && echo "shared memory"`, f.daemons.Program), func(*specs.Spec) {}, share.CDIDevice)
 	for _, want := range []string{
-		"share notebooks threads 12.5 limit 0=8192M memory 20480\n", "daemon 50.0\n", "node nvidiactl\nnode nvidia-uvm\nnode nvidia1\n", "shared memory\n",
+		"share notebooks threads 12.5 limit 0=8192M memory 20480\n", "daemon 50.0\n", "node nvidiactl\nnode nvidia-uvm\nnode nvidia1\n",
+		"shared memory\n",
 	} {
 		if !strings.Contains(said, want) {
 			t.Errorf("the container does not say %q:\n%s", want, said)

@@ -47,7 +47,9 @@ func TestWhatStandsInForAnH100IsAsTheRealOne(t *testing.T) {
 	want := recordedHost(t).GPUs[0]
 	c := card(&want)
 	c.ECC, c.Persistence = true, true
-	f := newFixtureOf(t, gpu.Host{}, fakenvml.Options{Driver: want.Driver.Version, Missing: []string{setMemoryLimits}, GPUs: []fakenvml.GPU{c}})
+	f := newFixtureOf(t, gpu.Host{}, fakenvml.Options{
+		Driver: want.Driver.Version, Missing: []string{setMemoryLimits}, GPUs: []fakenvml.GPU{c},
+	})
 	byName := cmpopts.SortSlices(func(a, b gpu.MIGProfile) bool { return a.Name < b.Name })
 	if diff := cmp.Diff(want, inventory(t, f.backend).GPUs[0], byName); diff != "" {
 		t.Errorf("the GPU (-real +stand-in):\n%s", diff)
@@ -99,7 +101,8 @@ func TestTheHookIsToldOfLimitsThatTheDriverHas(t *testing.T) {
 			if !strings.Contains(string(text), "apply-cuda-memory-limits") {
 				t.Errorf("the hook is gone:\n%s", text)
 			}
-			if told := strings.Contains(string(text), "NVIDIA_GPU_MEMORY_LIMIT=8192"); told != tt.limits || told != strings.Contains(string(text), "NVIDIA_GPU_MEMORY_") {
+			if told := strings.Contains(string(text), "NVIDIA_GPU_MEMORY_LIMIT=8192"); told != tt.limits ||
+				told != strings.Contains(string(text), "NVIDIA_GPU_MEMORY_") {
 				t.Errorf("the hook is told of a limit: %t:\n%s", told, text)
 			}
 			if outdated, err := f.backend.OutdatedShares(t.Context(), []gpu.ShareSpec{share}); err != nil || len(outdated) > 0 {
@@ -107,7 +110,8 @@ func TestTheHookIsToldOfLimitsThatTheDriverHas(t *testing.T) {
 			}
 			// A specification that an agent wrote before this was known is written again.
 			if !tt.limits {
-				f.write(file, strings.Replace(string(text), `"GPUFLEET_SHARE=notebook"`, `"GPUFLEET_SHARE=notebook", "NVIDIA_GPU_MEMORY_LIMIT=8192"`, 1), 0o600)
+				f.write(file, strings.Replace(string(text), `"GPUFLEET_SHARE=notebook"`, `"GPUFLEET_SHARE=notebook", "NVIDIA_GPU_MEMORY_LIMIT=8192"`,
+					1), 0o600)
 				outdated, err := f.backend.OutdatedShares(t.Context(), []gpu.ShareSpec{share})
 				if err != nil || outdated["notebook"] != "still has variable NVIDIA_GPU_MEMORY_LIMIT" {
 					t.Errorf("an old specification is outdated by %v (%v)", outdated, err)

@@ -44,7 +44,8 @@ func (b *Backend) RefreshDevices(ctx context.Context) error {
 		return nil
 	}
 	b.behind(err.Error())
-	return complete(ctx, refuse(backend.Failed, "%s", oneLine([]byte(err.Error()))), "refresh the device nodes and the CDI specification", "the host")
+	return complete(ctx, refuse(backend.Failed, "%s", oneLine([]byte(err.Error()))), "refresh the device nodes and the CDI specification",
+		"the host")
 }
 
 // emptyInMIGMode tells whether a GPU is in MIG mode without an instance.

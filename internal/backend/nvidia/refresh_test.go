@@ -56,7 +56,9 @@ func TestRefresh(t *testing.T) {
 		}
 	})
 	t.Run("a toolkit with its unit", func(t *testing.T) {
-		b, root, calls := toolHost(t, map[string]string{"systemctl": "[ $1 = show ] && echo loaded; true", "nvidia-ctk": "", "nvidia-modprobe": ""})
+		b, root, calls := toolHost(t, map[string]string{
+			"systemctl": "[ $1 = show ] && echo loaded; true", "nvidia-ctk": "", "nvidia-modprobe": "",
+		})
 		access := filepath.Join(root, "proc/driver/nvidia/capabilities/gpu0/mig/gi1/ci0/access")
 		put(t, access)
 		put(t, filepath.Join(root, "var/run/cdi/nvidia.yaml"))
@@ -64,7 +66,8 @@ func TestRefresh(t *testing.T) {
 			t.Fatal(err)
 		}
 		said := calls()
-		if !strings.Contains(said, "systemctl restart nvidia-cdi-refresh.service") || !strings.Contains(said, "nvidia-modprobe -f "+access) || strings.Contains(said, "nvidia-ctk") {
+		if !strings.Contains(said, "systemctl restart nvidia-cdi-refresh.service") || !strings.Contains(said, "nvidia-modprobe -f "+access) ||
+			strings.Contains(said, "nvidia-ctk") {
 			t.Errorf("it called\n%s", said)
 		}
 	})
@@ -132,7 +135,8 @@ containerEdits:
 		if err := b.RefreshDevices(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		want := "cdi generate --output=" + spec + " --device-name-strategy=index --device-name-strategy=uuid --driver-root=/run/nvidia/driver --dev-root=/ --nvidia-cdi-hook-path=/opt/bin/nvidia-cdi-hook\n"
+		want := "cdi generate --output=" + spec + " --device-name-strategy=index --device-name-strategy=uuid --driver-root=/run/nvidia/driver " +
+			"--dev-root=/ --nvidia-cdi-hook-path=/opt/bin/nvidia-cdi-hook\n"
 		if said := calls(); !strings.Contains(said, want) {
 			t.Errorf("it called\n%swant\n%s", said, want)
 		}
@@ -223,7 +227,9 @@ func TestAShareIsWrittenAfterAnotherTry(t *testing.T) {
 // what they started keeps their output open.
 func TestToolsThatHang(t *testing.T) {
 	f := newFixture(t, gpu.Host{GPUs: []gpu.GPU{l40s(1)}})
-	for name, script := range map[string]string{"itself": "exec sleep 60", "what it started": "sleep 60 & exit 0", "both": "sleep 60 & sleep 60"} {
+	for name, script := range map[string]string{
+		"itself": "exec sleep 60", "what it started": "sleep 60 & exit 0", "both": "sleep 60 & sleep 60",
+	} {
 		t.Run(name, func(t *testing.T) {
 			tool := filepath.Join(t.TempDir(), "nvidia-ctk")
 			f.write(tool, "#!/bin/sh\n"+script+"\n", 0o700)

@@ -65,7 +65,8 @@ func (t *trial) choose(vm, gpuID string) error {
 	case g.Problem != "":
 		return refuse(backend.Unavailable, "the GPU has a problem: %s", g.Problem)
 	case len(t.before.Unknown) > 0:
-		return refuse(backend.Unavailable, "not all of the host can be read, so that nobody could tell whether all was put back: %s", t.before.Unknown[0])
+		return refuse(backend.Unavailable, "not all of the host can be read, so that nobody could tell whether all was put back: %s",
+			t.before.Unknown[0])
 	case len(g.Processes) > 0:
 		return refuse(backend.InUse, "the GPU is in use by %s", who(g.Processes))
 	case g.MIG != nil && len(g.MIG.Instances) > 0:
@@ -221,7 +222,9 @@ func (t *trial) askSlice(ctx context.Context) {
 	case g.TimeSlice == gpu.TimeSliceDefault:
 		t.Answer(id, "a long time slice was lost when the GPU was reset for its MIG mode", true)
 	default: // a restart loses more than a reset does
-		t.Answers = append(t.Answers, backend.Answer{Assumption: id, Found: fmt.Sprintf("after resets of the GPU the time slice is %s: restart the host to know more", g.TimeSlice)})
+		t.Answers = append(t.Answers, backend.Answer{
+			Assumption: id, Found: fmt.Sprintf("after resets of the GPU the time slice is %s: restart the host to know more", g.TimeSlice),
+		})
 	}
 }
 
@@ -263,7 +266,9 @@ func (t *trial) share(ctx context.Context, device gpu.SharedDevice) {
 			return "done", t.SetComputeMode(ctx, t.gpu.ID, gpu.ComputeExclusiveProcess)
 		})
 	}
-	daemon := gpu.MPSDaemonSpec{Name: trialName, Devices: spec.Devices, User: new(os.Geteuid()), ActiveThreadPercentage: 50, PinnedMemoryLimit: 1024 * gpu.MiB}
+	daemon := gpu.MPSDaemonSpec{
+		Name: trialName, Devices: spec.Devices, User: new(os.Geteuid()), ActiveThreadPercentage: 50, PinnedMemoryLimit: 1024 * gpu.MiB,
+	}
 	if !t.Change(ctx, "start an MPS daemon", func(ctx context.Context) error { return t.EnsureDaemon(ctx, daemon, false) },
 		"end the MPS daemon", func(ctx context.Context) error { return t.RemoveDaemon(ctx, trialName, false) }) {
 		return

@@ -141,7 +141,8 @@ func TestSelfTestChangeAmongOthers(t *testing.T) {
 	f := newShareFixture(t, trialHost(t))
 	pid := f.StartDaemonOutside(t, f.ids[1])
 	program := filepath.Join(t.TempDir(), "nvidia-cuda-mps-control")
-	f.write(program, fmt.Sprintf("#!/bin/sh\nrm -rf %s\nexec %s \"$@\"\n", filepath.Join(f.tree.Proc(), strconv.Itoa(pid)), f.programs.Control()), 0o700)
+	f.write(program, fmt.Sprintf("#!/bin/sh\nrm -rf %s\nexec %s \"$@\"\n", filepath.Join(f.tree.Proc(), strconv.Itoa(pid)),
+		f.programs.Control()), 0o700)
 	f.daemons.Program = program
 	f.open()
 	wantSteps(t, f.backend.SelfTestChange(t.Context(), "", f.ids[3]), append(trialOfSharing, "compare with before")...)
@@ -205,7 +206,8 @@ func TestSelfTestChangeRefuses(t *testing.T) {
 	f := newShareFixture(t, trialHost(t))
 	f.CreateOutside(t, f.ids[2], gpu.MIGPlacement{Profile: "1g.10gb", Start: 3})
 	f.StartProcess(t, f.ids[1], nil, "train")
-	if err := f.backend.EnsureDaemon(t.Context(), gpu.MPSDaemonSpec{Name: "team-a", Devices: []gpu.SharedDevice{{GPU: f.ids[0]}}, User: new(os.Geteuid())}, false); err != nil {
+	if err := f.backend.EnsureDaemon(t.Context(),
+		gpu.MPSDaemonSpec{Name: "team-a", Devices: []gpu.SharedDevice{{GPU: f.ids[0]}}, User: new(os.Geteuid())}, false); err != nil {
 		t.Fatal(err)
 	}
 	if err := f.backend.WriteShare(t.Context(), gpu.ShareSpec{Name: "team-b", Devices: []gpu.SharedDevice{{GPU: f.ids[3]}}}); err != nil {
@@ -231,7 +233,10 @@ func TestSelfTestChangeRefuses(t *testing.T) {
 // A trial makes a vGPU where the host has vGPUs.
 func TestSelfTestChangeVGPU(t *testing.T) {
 	types := []gpu.VGPUType{{Name: "L40S-12Q", FrameBuffer: 12 * gib, Max: 4}, {Name: "L40S-24Q", FrameBuffer: 24 * gib, Max: 2}}
-	g := gpu.GPU{ID: uuid(1), Model: "NVIDIA L40S", Address: "0000:21:00.0", VRAM: 48 * gib, VGPU: &gpu.VGPU{Functions: 16, HeterogeneousSupported: true, Types: types}}
+	g := gpu.GPU{
+		ID: uuid(1), Model: "NVIDIA L40S", Address: "0000:21:00.0", VRAM: 48 * gib,
+		VGPU: &gpu.VGPU{Functions: 16, HeterogeneousSupported: true, Types: types},
+	}
 	for _, mediated := range [][]string{nil, {g.ID}} {
 		f := newVGPUFixture(t, gpu.Host{GPUs: []gpu.GPU{g}}, mediated)
 		if err := os.MkdirAll(filepath.Join(f.tree.Root(), "dev"), 0o755); err != nil {

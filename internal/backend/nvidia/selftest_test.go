@@ -33,8 +33,10 @@ func TestSelfTest(t *testing.T) {
 		gpus []fakenvml.GPU
 		says map[string]bool
 	}{
-		"nothing to compare":           {[]fakenvml.GPU{{Model: "NVIDIA L40S", Arch: fakenvml.Ada}}, map[string]bool{}},
-		"what the catalog infers":      {[]fakenvml.GPU{inferred}, map[string]bool{"linux-mig-placements": true, "linux-mig-memory": true, "linux-mig-ids": true}},
+		"nothing to compare": {[]fakenvml.GPU{{Model: "NVIDIA L40S", Arch: fakenvml.Ada}}, map[string]bool{}},
+		"what the catalog infers": {
+			[]fakenvml.GPU{inferred}, map[string]bool{"linux-mig-placements": true, "linux-mig-memory": true, "linux-mig-ids": true},
+		},
 		"what an old GPU shows":        {[]fakenvml.GPU{pascal}, map[string]bool{"linux-time-slice-volta": false}},
 		"a new one says nothing of it": {[]fakenvml.GPU{{Model: "NVIDIA X1000", Arch: fakenvml.Blackwell}}, map[string]bool{}},
 	} {

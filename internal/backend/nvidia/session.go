@@ -41,8 +41,10 @@ type session struct {
 // required are the functions without which there is no point in going on. All of them
 // are in the oldest driver that is supported.
 var required = []string{
-	"nvmlErrorString", "nvmlShutdown", "nvmlSystemGetDriverVersion", "nvmlDeviceGetCount_v2", "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByUUID",
-	"nvmlDeviceGetUUID", "nvmlDeviceGetName", "nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetArchitecture", "nvmlDeviceGetComputeMode", "nvmlDeviceGetEccMode", "nvmlDeviceGetPersistenceMode",
+	"nvmlErrorString", "nvmlShutdown", "nvmlSystemGetDriverVersion", "nvmlDeviceGetCount_v2", "nvmlDeviceGetHandleByIndex_v2",
+	"nvmlDeviceGetHandleByUUID",
+	"nvmlDeviceGetUUID", "nvmlDeviceGetName", "nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetMemoryInfo",
+	"nvmlDeviceGetArchitecture", "nvmlDeviceGetComputeMode", "nvmlDeviceGetEccMode", "nvmlDeviceGetPersistenceMode",
 	"nvmlDeviceGetComputeRunningProcesses_v2", "nvmlDeviceGetGraphicsRunningProcesses_v2",
 	"nvmlDeviceGetMigMode", "nvmlDeviceSetMigMode", "nvmlDeviceGetGpuInstanceProfileInfo", "nvmlDeviceGetGpuInstancePossiblePlacements_v2",
 	"nvmlDeviceGetGpuInstances", "nvmlDeviceCreateGpuInstanceWithPlacement", "nvmlGpuInstanceDestroy", "nvmlGpuInstanceGetInfo",
@@ -63,13 +65,18 @@ func (b *Backend) open() (*session, error) {
 	switch ret := lib.Init(); {
 	case ret == nvml.SUCCESS:
 	case ret != nvml.ERROR_LIBRARY_NOT_FOUND && b.lacksNodes():
-		return nil, refuse(backend.Unavailable, "the NVIDIA kernel driver is loaded, and there is no /dev/nvidiactl: run nvidia-modprobe -c 0 -u, or, where gpu-agent runs in a container, give it the device nodes of the GPUs")
+		return nil, refuse(backend.Unavailable,
+			"the NVIDIA kernel driver is loaded, and there is no /dev/nvidiactl: run nvidia-modprobe -c 0 -u, or, where gpu-agent runs in a "+
+				"container, give it the device nodes of the GPUs")
 	case ret == nvml.ERROR_LIBRARY_NOT_FOUND:
-		return nil, refuse(backend.NotSupported, "the host has no NVIDIA driver: %s cannot be loaded; install the driver, or its libnvidia-ml package", b.opt.Library)
+		return nil, refuse(backend.NotSupported,
+			"the host has no NVIDIA driver: %s cannot be loaded; install the driver, or its libnvidia-ml package", b.opt.Library)
 	case ret == nvml.ERROR_DRIVER_NOT_LOADED:
-		return nil, refuse(backend.Unavailable, "the NVIDIA kernel driver is not loaded, although its library is installed: modprobe nvidia, and look at dmesg")
+		return nil, refuse(backend.Unavailable,
+			"the NVIDIA kernel driver is not loaded, although its library is installed: modprobe nvidia, and look at dmesg")
 	case ret == nvml.ERROR_LIB_RM_VERSION_MISMATCH:
-		return nil, refuse(backend.Unavailable, "the library is of another version than the kernel driver that runs: the driver was upgraded; reload it, or reboot the host")
+		return nil, refuse(backend.Unavailable,
+			"the library is of another version than the kernel driver that runs: the driver was upgraded; reload it, or reboot the host")
 	default:
 		return nil, failed("nvmlInit", ret)
 	}
@@ -79,7 +86,8 @@ func (b *Backend) open() (*session, error) {
 	}
 	if missing := slices.DeleteFunc(slices.Clone(required), func(symbol string) bool { return s.offers(symbol) }); len(missing) > 0 {
 		_ = lib.Shutdown() // the first error counts
-		return nil, refuse(backend.NotSupported, "the driver lacks %s; gpu-agent needs a driver of branch %s or newer", strings.Join(missing, ", "), oldest)
+		return nil, refuse(backend.NotSupported, "the driver lacks %s; gpu-agent needs a driver of branch %s or newer",
+			strings.Join(missing, ", "), oldest)
 	}
 	b.session = s
 	return s, nil

@@ -162,7 +162,8 @@ func (f *shareFixture) refreshSpecification() {
 	f.t.Helper()
 	f.put("var/run/cdi", "")
 	program := filepath.Join(f.bin, "nvidia-ctk")
-	if out, err := exec.CommandContext(f.t.Context(), program, "cdi", "generate", "--output="+f.at(hostSpecification)).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(f.t.Context(), program, "cdi", "generate", "--output="+f.at(hostSpecification)).
+		CombinedOutput(); err != nil {
 		f.t.Fatalf("%v: %s", err, out)
 	}
 }
@@ -397,7 +398,9 @@ func (f *shareFixture) StartDaemonOutside(t *testing.T, gpuIDs ...string) int {
 		}
 	}
 	cmd := exec.CommandContext(t.Context(), f.programs.Control(), "-d")
-	cmd.Env = []string{"CUDA_MPS_PIPE_DIRECTORY=" + dir + "/pipe", "CUDA_MPS_LOG_DIRECTORY=" + dir + "/log", "CUDA_VISIBLE_DEVICES=" + strings.Join(gpuIDs, ",")}
+	cmd.Env = []string{
+		"CUDA_MPS_PIPE_DIRECTORY=" + dir + "/pipe", "CUDA_MPS_LOG_DIRECTORY=" + dir + "/log", "CUDA_VISIBLE_DEVICES=" + strings.Join(gpuIDs, ","),
+	}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -413,12 +416,14 @@ func (f *shareFixture) StartDaemonOutside(t *testing.T, gpuIDs ...string) int {
 func (f *shareFixture) SetComputeModeOutside(t *testing.T, gpuID string, mode gpu.ComputeMode) {
 	t.Helper()
 	numbers := map[gpu.ComputeMode]nvml.ComputeMode{
-		gpu.ComputeDefault: nvml.COMPUTEMODE_DEFAULT, gpu.ComputeExclusiveProcess: nvml.COMPUTEMODE_EXCLUSIVE_PROCESS, gpu.ComputeProhibited: nvml.COMPUTEMODE_PROHIBITED,
+		gpu.ComputeDefault: nvml.COMPUTEMODE_DEFAULT, gpu.ComputeExclusiveProcess: nvml.COMPUTEMODE_EXCLUSIVE_PROCESS,
+		gpu.ComputeProhibited: nvml.COMPUTEMODE_PROHIBITED,
 	}
 	f.machine.SetComputeMode(f.index(gpuID), int(numbers[mode]))
 }
 
-const foreignSpecification = `{"cdiVersion":"0.5.0","kind":"example.com/share","devices":[{"name":"theirs","containerEdits":{"env":["THEIRS=1"]}}]}`
+const foreignSpecification = `{"cdiVersion":"0.5.0","kind":"example.com/share","devices":[{"name":"theirs",` +
+	`"containerEdits":{"env":["THEIRS=1"]}}]}`
 
 func (f *shareFixture) foreignSpec(share string) string {
 	return f.at("var/run/cdi/gpufleet.com-share_" + share + ".json")

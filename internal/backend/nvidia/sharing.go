@@ -61,7 +61,8 @@ func computeMode(mode gpu.ComputeMode) (nvml.ComputeMode, error) {
 			return number, nil
 		}
 	}
-	return 0, refuse(backend.InvalidParameter, "%q is no compute mode: it is %s, %s or %s", mode, gpu.ComputeDefault, gpu.ComputeExclusiveProcess, gpu.ComputeProhibited)
+	return 0, refuse(backend.InvalidParameter, "%q is no compute mode: it is %s, %s or %s", mode, gpu.ComputeDefault,
+		gpu.ComputeExclusiveProcess, gpu.ComputeProhibited)
 }
 
 // isWhole refuses a GPU in MIG mode, which is used by its instances.

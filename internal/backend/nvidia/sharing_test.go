@@ -207,7 +207,10 @@ func TestDaemonOfOthersByNumber(t *testing.T) {
 // TestDaemonChangedOutside shows the settings in force, and has them put back.
 func TestDaemonChangedOutside(t *testing.T) {
 	f := mpsHost(t, l40s(1), l40s(2))
-	spec := gpu.MPSDaemonSpec{Name: "team-a", Devices: []gpu.SharedDevice{{GPU: uuid(1)}, {GPU: uuid(2)}}, User: new(0), ActiveThreadPercentage: 25, PinnedMemoryLimit: 4 * gib}
+	spec := gpu.MPSDaemonSpec{
+		Name: "team-a", Devices: []gpu.SharedDevice{{GPU: uuid(1)}, {GPU: uuid(2)}}, User: new(0), ActiveThreadPercentage: 25,
+		PinnedMemoryLimit: 4 * gib,
+	}
 	f.ensure(spec)
 	d := f.daemon("team-a")
 	c := &mps.Control{Name: d.Name, Program: f.daemons.Program, PipeDir: d.PipeDir, LogDir: filepath.Join(f.daemons.LogDir, d.Name)}
@@ -270,13 +273,18 @@ func TestDividedInstance(t *testing.T) {
 	}
 	place := gpu.MIGPlacement{Profile: "2g.20gb", Start: 0}
 	devices := []gpu.SharedDevice{{GPU: uuid(1), Instance: &place}}
-	wantCode(t, f.backend.EnsureDaemon(t.Context(), gpu.MPSDaemonSpec{Name: "a", Devices: devices, User: new(0)}, false), backend.InvalidState, "2g.20gb at 0 is divided into 1c.2g.20gb, 1c.2g.20gb")
-	wantCode(t, f.backend.WriteShare(t.Context(), gpu.ShareSpec{Name: "a", Devices: devices}), backend.InvalidState, "2g.20gb at 0 is divided into 1c.2g.20gb, 1c.2g.20gb")
+	wantCode(t, f.backend.EnsureDaemon(t.Context(), gpu.MPSDaemonSpec{Name: "a", Devices: devices, User: new(0)}, false),
+		backend.InvalidState, "2g.20gb at 0 is divided into 1c.2g.20gb, 1c.2g.20gb")
+	wantCode(t, f.backend.WriteShare(t.Context(), gpu.ShareSpec{Name: "a", Devices: devices}), backend.InvalidState,
+		"2g.20gb at 0 is divided into 1c.2g.20gb, 1c.2g.20gb")
 }
 
 // TestSharingWithAnOldDriver does without what it lacks, and names it where it is needed.
 func TestSharingWithAnOldDriver(t *testing.T) {
-	missing := []string{"nvmlDeviceSetComputeMode", "nvmlDeviceGetMinorNumber", "nvmlDeviceGetCudaComputeCapability", "nvmlDeviceGetUtilizationRates", "nvmlDeviceGetMemoryInfo_v2", "nvmlGpmMigSampleGet"}
+	missing := []string{
+		"nvmlDeviceSetComputeMode", "nvmlDeviceGetMinorNumber", "nvmlDeviceGetCudaComputeCapability",
+		"nvmlDeviceGetUtilizationRates", "nvmlDeviceGetMemoryInfo_v2", "nvmlGpmMigSampleGet",
+	}
 	m := fakenvml.New(t, fakenvml.Options{GPUs: []fakenvml.GPU{{UUID: uuid(1), Arch: fakenvml.Hopper, Memory: 80 * gib}}, Missing: missing})
 	b := nvidia.New(nvidia.Options{Library: m.Library(), Root: fakenvml.NewProcTree(t).Root(), SMI: m.SMI()})
 	t.Cleanup(func() {
@@ -287,8 +295,10 @@ func TestSharingWithAnOldDriver(t *testing.T) {
 	if got := inventory(t, b).GPUs[0].ComputeCapability; got != "" {
 		t.Errorf("the compute capability is %q", got)
 	}
-	wantCode(t, b.SetComputeMode(t.Context(), uuid(1), gpu.ComputeExclusiveProcess), backend.NotSupported, "the driver lacks nvmlDeviceSetComputeMode")
-	wantCode(t, b.WriteShare(t.Context(), gpu.ShareSpec{Name: "a", Devices: []gpu.SharedDevice{{GPU: uuid(1)}}}), backend.NotSupported, "the driver lacks nvmlDeviceGetMinorNumber")
+	wantCode(t, b.SetComputeMode(t.Context(), uuid(1), gpu.ComputeExclusiveProcess), backend.NotSupported,
+		"the driver lacks nvmlDeviceSetComputeMode")
+	wantCode(t, b.WriteShare(t.Context(), gpu.ShareSpec{Name: "a", Devices: []gpu.SharedDevice{{GPU: uuid(1)}}}),
+		backend.NotSupported, "the driver lacks nvmlDeviceGetMinorNumber")
 	gpus, _, err := b.Measure(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
@@ -320,7 +330,8 @@ func TestModesWithoutPersistence(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, gpu.Host{GPUs: []gpu.GPU{l40s(1)}})
-			if err := errors.Join(f.backend.SetComputeMode(t.Context(), uuid(1), gpu.ComputeExclusiveProcess), f.backend.SetTimeSlice(t.Context(), uuid(1), gpu.TimeSliceLong)); err != nil {
+			if err := errors.Join(f.backend.SetComputeMode(t.Context(), uuid(1), gpu.ComputeExclusiveProcess),
+				f.backend.SetTimeSlice(t.Context(), uuid(1), gpu.TimeSliceLong)); err != nil {
 				t.Fatal(err)
 			}
 			tt.keep(f.machine)

@@ -188,7 +188,8 @@ func TestGPUThatHangs(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range got.GPUs {
-			if u, unknown := got.UnknownGPU(got.GPUs[i].ID); i == 3 && (!unknown || !strings.Contains(u.Why, "has not answered within 3s") || got.GPUs[i].ID != uuid(4)) {
+			if u, unknown := got.UnknownGPU(got.GPUs[i].ID); i == 3 &&
+				(!unknown || !strings.Contains(u.Why, "has not answered within 3s") || got.GPUs[i].ID != uuid(4)) {
 				t.Errorf("of the GPU that hangs it says %+v", got.GPUs[i])
 			} else if i != 3 && !reflect.DeepEqual(got.GPUs[i], whole.GPUs[i]) {
 				t.Errorf("GPU %d is not as it is", i)

@@ -20,18 +20,48 @@ func TestWhoElseManagesGPUs(t *testing.T) {
 		unit string
 		want []gpu.Controller
 	}{
-		"DRA":                         {run: fakenvml.Proc{Args: plugin, Env: []string{"NODE_NAME=a"}}, want: []gpu.Controller{{Name: "gpu-kubelet-plugin", Role: gpu.ConsumerController}}},
-		"DRA, dynamic MIG":            {run: fakenvml.Proc{Args: plugin, Env: []string{"FEATURE_GATES=TimeSlicingSettings=true,DynamicMIG=true"}}, want: []gpu.Controller{{Name: "gpu-kubelet-plugin", Role: gpu.LayoutController}}},
-		"DRA, dynamic MIG off":        {run: fakenvml.Proc{Args: plugin, Env: []string{"FEATURE_GATES=DynamicMIG=false,MPSSupport=true"}}, want: []gpu.Controller{{Name: "gpu-kubelet-plugin", Role: gpu.ConsumerController}}},
-		"DRA, dynamic MIG by option":  {run: fakenvml.Proc{Args: append(plugin, "--feature-gates", "DynamicMIG=true")}, want: []gpu.Controller{{Name: "gpu-kubelet-plugin", Role: gpu.LayoutController}}},
-		"DRA, dynamic MIG by option=": {run: fakenvml.Proc{Args: append(plugin, "--feature-gates=DynamicMIG=true")}, want: []gpu.Controller{{Name: "gpu-kubelet-plugin", Role: gpu.LayoutController}}},
-		"k3s":                         {run: fakenvml.Proc{Args: []string{"/usr/local/bin/k3s-server"}}, want: []gpu.Controller{{Name: "k3s-server", Role: gpu.ConsumerController}}},
-		"rke2, by its unit":           {unit: "rke2-agent.service", want: []gpu.Controller{{Name: "rke2-agent", Role: gpu.ConsumerController}}},
-		"k3s, as ps shows it":         {run: fakenvml.Proc{Comm: "k3s-agent", Args: []string{"/usr/local/bin/k3s", "agent"}}, want: []gpu.Controller{{Name: "k3s-agent", Role: gpu.ConsumerController}}},
-		"rke2, by its process":        {run: fakenvml.Proc{Args: []string{"/usr/local/bin/rke2", "server"}}, want: []gpu.Controller{{Name: "rke2", Role: gpu.ConsumerController}}},
-		"a kubelet of its own":        {run: fakenvml.Proc{Args: []string{"/usr/bin/kubelet"}}, want: []gpu.Controller{{Name: "kubelet", Role: gpu.ConsumerController}}},
-		"DRA, all but dynamic MIG":    {run: fakenvml.Proc{Args: append(plugin, "--feature-gates=NoDynamicMIG=true,MPSSupport=true")}, want: []gpu.Controller{{Name: "gpu-kubelet-plugin", Role: gpu.ConsumerController}}},
-		"nobody":                      {run: fakenvml.Proc{Args: []string{"/usr/bin/python3"}, Env: []string{"FEATURE_GATES=DynamicMIG=true"}}},
+		"DRA": {
+			run: fakenvml.Proc{Args: plugin, Env: []string{"NODE_NAME=a"}}, want: []gpu.Controller{
+				{Name: "gpu-kubelet-plugin", Role: gpu.ConsumerController},
+			},
+		},
+		"DRA, dynamic MIG": {
+			run:  fakenvml.Proc{Args: plugin, Env: []string{"FEATURE_GATES=TimeSlicingSettings=true,DynamicMIG=true"}},
+			want: []gpu.Controller{{Name: "gpu-kubelet-plugin", Role: gpu.LayoutController}},
+		},
+		"DRA, dynamic MIG off": {
+			run:  fakenvml.Proc{Args: plugin, Env: []string{"FEATURE_GATES=DynamicMIG=false,MPSSupport=true"}},
+			want: []gpu.Controller{{Name: "gpu-kubelet-plugin", Role: gpu.ConsumerController}},
+		},
+		"DRA, dynamic MIG by option": {
+			run:  fakenvml.Proc{Args: append(plugin, "--feature-gates", "DynamicMIG=true")},
+			want: []gpu.Controller{{Name: "gpu-kubelet-plugin", Role: gpu.LayoutController}},
+		},
+		"DRA, dynamic MIG by option=": {
+			run:  fakenvml.Proc{Args: append(plugin, "--feature-gates=DynamicMIG=true")},
+			want: []gpu.Controller{{Name: "gpu-kubelet-plugin", Role: gpu.LayoutController}},
+		},
+		"k3s": {
+			run:  fakenvml.Proc{Args: []string{"/usr/local/bin/k3s-server"}},
+			want: []gpu.Controller{{Name: "k3s-server", Role: gpu.ConsumerController}},
+		},
+		"rke2, by its unit": {unit: "rke2-agent.service", want: []gpu.Controller{{Name: "rke2-agent", Role: gpu.ConsumerController}}},
+		"k3s, as ps shows it": {
+			run:  fakenvml.Proc{Comm: "k3s-agent", Args: []string{"/usr/local/bin/k3s", "agent"}},
+			want: []gpu.Controller{{Name: "k3s-agent", Role: gpu.ConsumerController}},
+		},
+		"rke2, by its process": {
+			run:  fakenvml.Proc{Args: []string{"/usr/local/bin/rke2", "server"}},
+			want: []gpu.Controller{{Name: "rke2", Role: gpu.ConsumerController}},
+		},
+		"a kubelet of its own": {
+			run: fakenvml.Proc{Args: []string{"/usr/bin/kubelet"}}, want: []gpu.Controller{{Name: "kubelet", Role: gpu.ConsumerController}},
+		},
+		"DRA, all but dynamic MIG": {
+			run:  fakenvml.Proc{Args: append(plugin, "--feature-gates=NoDynamicMIG=true,MPSSupport=true")},
+			want: []gpu.Controller{{Name: "gpu-kubelet-plugin", Role: gpu.ConsumerController}},
+		},
+		"nobody": {run: fakenvml.Proc{Args: []string{"/usr/bin/python3"}, Env: []string{"FEATURE_GATES=DynamicMIG=true"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			initial := gpu.Host{GPUs: []gpu.GPU{{ID: uuid(1), Model: "NVIDIA L40S"}}}

@@ -44,7 +44,8 @@ func (b *Backend) CreateVGPU(ctx context.Context, gpuID string, p gpu.VGPUPlace)
 		t, ok := g.Find(p.Type)
 		switch {
 		case !ok:
-			return refuse(backend.InvalidParameter, "the GPU offers no vGPU type %s, only %s", p.Type, strings.Join(words.Each(g.Types, vgpu.Type.ShortName), ", "))
+			return refuse(backend.InvalidParameter, "the GPU offers no vGPU type %s, only %s", p.Type,
+				strings.Join(words.Each(g.Types, vgpu.Type.ShortName), ", "))
 		case g.Shape == vgpu.ShapeOff:
 			return refuse(backend.InvalidState, "the virtual functions of the GPU are off")
 		case !t.MIGBacked() && g.MIG != nil && g.MIG.Enabled:
@@ -72,7 +73,8 @@ func (b *Backend) changeVGPU(ctx context.Context, op, gpuID string, call func(*v
 			return err
 		}
 		if len(types) == 0 {
-			return refuse(backend.NotSupported, "the driver offers no vGPU types on this GPU; it takes the driver of NVIDIA's vGPU Manager, and a GPU that it knows")
+			return refuse(backend.NotSupported,
+				"the driver offers no vGPU types on this GPU; it takes the driver of NVIDIA's vGPU Manager, and a GPU that it knows")
 		}
 		g, err := b.vgpus.Read(ctx, d.Address)
 		if err != nil {

@@ -102,7 +102,8 @@ func (l library) at(address string) (*session, *device, error) {
 // vgpuTypes are the types that a GPU offers, whatever is in use. There are none with a
 // driver that is not the vGPU Manager's.
 func (s *session) vgpuTypes(d *device) ([]vgpu.Type, error) {
-	if s.plain[d.ID] || !s.offers("nvmlDeviceGetSupportedVgpus", "nvmlVgpuTypeGetName", "nvmlVgpuTypeGetFramebufferSize", "nvmlVgpuTypeGetMaxInstances") {
+	if s.plain[d.ID] || !s.offers("nvmlDeviceGetSupportedVgpus", "nvmlVgpuTypeGetName", "nvmlVgpuTypeGetFramebufferSize",
+		"nvmlVgpuTypeGetMaxInstances") {
 		return nil, nil
 	}
 	ids, ret := d.handle.GetSupportedVgpus()

@@ -19,17 +19,24 @@ func TestWhoUsesAGPU(t *testing.T) {
 	}{
 		{name: "a unit", cgroup: "/system.slice/trainer.service", holder: "unit trainer.service"},
 		{name: "a child of a unit", cgroup: "/system.slice/slurmd.service/job_12/step_0", holder: "unit slurmd.service"},
-		{name: "a user's unit", cgroup: "/user.slice/user-1000.slice/user@1000.service/app.slice/notebook.service", holder: "unit notebook.service"},
+		{
+			name: "a user's unit", cgroup: "/user.slice/user-1000.slice/user@1000.service/app.slice/notebook.service",
+			holder: "unit notebook.service",
+		},
 		{name: "a login", cgroup: "/user.slice/user-1000.slice/session-3.scope"},
 		{name: "docker", cgroup: "/system.slice/docker-" + id + ".scope", holder: "container 3f2a1b9c8d7e"},
 		{name: "docker without systemd", cgroup: "/docker/" + id, holder: "container 3f2a1b9c8d7e"},
 		{name: "podman", cgroup: "/machine.slice/libpod-" + id + ".scope", holder: "container 3f2a1b9c8d7e"},
 		{
-			name:   "kubernetes",
-			cgroup: "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0a1b2c3d_0000_4000_8000_00000000abcd.slice/cri-containerd-" + id + ".scope",
+			name: "kubernetes",
+			cgroup: "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0a1b2c3d_0000_4000_8000_00000000abcd.slice/cri-containerd-" +
+				id + ".scope",
 			holder: "container 3f2a1b9c8d7e of pod 0a1b2c3d-0000-4000-8000-00000000abcd",
 		},
-		{name: "libvirt", cgroup: `/machine.slice/machine-qemu\x2d1\x2dweb\x2d01.scope/libvirt/emulator`, args: []string{"/usr/bin/qemu-system-x86_64", "-name", "guest=web-01,debug-threads=on"}, holder: "VM web-01"},
+		{
+			name: "libvirt", cgroup: `/machine.slice/machine-qemu\x2d1\x2dweb\x2d01.scope/libvirt/emulator`,
+			args: []string{"/usr/bin/qemu-system-x86_64", "-name", "guest=web-01,debug-threads=on"}, holder: "VM web-01",
+		},
 		{name: "the machine's scope alone", cgroup: `/machine.slice/machine-qemu\x2d1\x2dweb\x2d01.scope`, holder: "VM web-01"},
 		{name: "plain QEMU", args: []string{"/usr/bin/qemu-kvm", "-name", "db,process=db"}, holder: "VM db"},
 		{name: "cgroups of version 1", cgroup: "/system.slice/trainer.service", v1: true, holder: "unit trainer.service"},

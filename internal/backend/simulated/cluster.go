@@ -28,7 +28,9 @@ func (h *Host) Cluster(ctx context.Context) (*backend.Cluster, error) {
 		return nil, &backend.Error{Code: backend.Unavailable, Op: "read the cluster", Detail: u.Why}
 	}
 	c := clusterStore{fleet: h.fleet, name: gpu.FoldID(rec.Cluster.Name)}
-	return &backend.Cluster{Name: rec.Cluster.Name, Node: rec.Name, Store: c, HasVM: func(id string) bool { return doc.clusterHas(c.name, id) }}, nil
+	return &backend.Cluster{
+		Name: rec.Cluster.Name, Node: rec.Name, Store: c, HasVM: func(id string) bool { return doc.clusterHas(c.name, id) },
+	}, nil
 }
 
 // clusterHas tells whether a node of a cluster lists a clustered VM.

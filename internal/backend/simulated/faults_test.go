@@ -59,7 +59,8 @@ func TestFaultsOnStart(t *testing.T) {
 func TestFaultAfterTheEffectLosesTheAnswerOnly(t *testing.T) {
 	fleet := newFleet(t, 1)
 	run(t, fleet.InjectFault(t.Context(), "hv01", simulated.Fault{
-		Op: simulated.OpSetPartitionCount, Object: gpu1, Times: 1, Code: backend.Timeout, Detail: "the line went dead", Moment: simulated.AfterEffect,
+		Op: simulated.OpSetPartitionCount, Object: gpu1, Times: 1, Code: backend.Timeout, Detail: "the line went dead",
+		Moment: simulated.AfterEffect,
 	}))
 	host := hostOf(t, fleet, "hv01")
 	err := host.SetPartitionCount(t.Context(), gpu1, 8)

@@ -163,7 +163,8 @@ func TestChangesWaitForCompany(t *testing.T) {
 	f.took = time.Hour
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second/4)
 	defer cancel()
-	if err := f.update(ctx, func(*document) error { t.Error("it was made"); return nil }); !errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "lock") {
+	if err := f.update(ctx, func(*document) error { t.Error("it was made"); return nil }); !errors.Is(err, context.DeadlineExceeded) ||
+		strings.Contains(err.Error(), "lock") {
 		t.Errorf("who gives up waiting is told %v", err)
 	}
 	f.took = 0

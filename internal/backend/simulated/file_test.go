@@ -216,7 +216,9 @@ func TestLeftoversAreRemoved(t *testing.T) {
 	fleet := newFleet(t, 1)
 	path := fleet.Path()
 	dir := filepath.Dir(path)
-	for _, name := range []string{"." + filepath.Base(path) + "123456", ".fleet.json7", ".fleet.json.swp", ".fleet.json7x", "fleet.json8", ".other.json9"} {
+	for _, name := range []string{
+		"." + filepath.Base(path) + "123456", ".fleet.json7", ".fleet.json.swp", ".fleet.json7x", "fleet.json8", ".other.json9",
+	} {
 		write(t, filepath.Join(dir, name), "{")
 	}
 	inventory(t, fleet, "hv01")
@@ -337,11 +339,14 @@ func TestEditThatMakesTheFileInvalidIsRefused(t *testing.T) {
 // What is misspelt at any level would be lost at the next write, so that nothing is read.
 func TestUnknownFieldsAreRefusedAtEveryLevel(t *testing.T) {
 	for path, text := range map[string]string{
-		`"comment"`:                   `{"format":"gpu-fleet/v1","comment":1,"hosts":[{"name":"a","platform":"hyperv"}]}`,
-		`"rack"`:                      `{"format":"gpu-fleet/v1","hosts":[{"name":"a","platform":"hyperv","rack":7}]}`,
-		`"gpus[0].partitonable"`:      `{"format":"gpu-fleet/v1","hosts":[{"name":"a","platform":"hyperv","gpus":[{"id":"x","partitonable":{}}]}]}`,
-		`"vms[1].dynamic_memori"`:     `{"format":"gpu-fleet/v1","hosts":[{"name":"a","platform":"hyperv","vms":[{"id":"1","name":"v"},{"id":"2","name":"w","dynamic_memori":true}]}]}`,
-		`"simulation.faults[0].tims"`: `{"format":"gpu-fleet/v1","hosts":[{"name":"a","platform":"hyperv","simulation":{"faults":[{"op":"start_vm","tims":1}]}}]}`,
+		`"comment"`: `{"format":"gpu-fleet/v1","comment":1,"hosts":[{"name":"a","platform":"hyperv"}]}`,
+		`"rack"`:    `{"format":"gpu-fleet/v1","hosts":[{"name":"a","platform":"hyperv","rack":7}]}`,
+		`"gpus[0].partitonable"`: `{"format":"gpu-fleet/v1","hosts":[{"name":"a","platform":"hyperv","gpus":[{"id":"x",` +
+			`"partitonable":{}}]}]}`,
+		`"vms[1].dynamic_memori"`: `{"format":"gpu-fleet/v1","hosts":[{"name":"a","platform":"hyperv","vms":[{"id":"1","name":"v"},` +
+			`{"id":"2","name":"w","dynamic_memori":true}]}]}`,
+		`"simulation.faults[0].tims"`: `{"format":"gpu-fleet/v1","hosts":[{"name":"a","platform":"hyperv",` +
+			`"simulation":{"faults":[{"op":"start_vm","tims":1}]}}]}`,
 	} {
 		file := filepath.Join(t.TempDir(), "fleet.json")
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

@@ -12,8 +12,13 @@ import (
 // FuzzFleetFile reads fleet files, and edits every host of those that it can read: what is
 // written is a fleet file again, with the fields of an editor.
 func FuzzFleetFile(f *testing.F) {
-	f.Add([]byte(`{"format":"gpu-fleet/v1","note":1,"hosts":[{"name":"hv01","rack":[1],"platform":"hyperv","os":{"name":"x"},"policies":{},"gpus":[],"vms":[{"id":"v","name":"v","state":"stopping"}],"pools":[],"simulation":{"guests":{"v":{"locked":true,"off_at":"2026-01-01T00:00:00Z"}},"faults":[{"op":"any"}]}}]}`))
-	f.Add([]byte(`{"format":"gpu-fleet/v1","hosts":[{"name":"hv01","platform":"linux","gpus":[],"agent":{"format":"gpu-agent-state/v9","x":[]}}],"clusters":{"c":{"format":"gpu-agent-state/v2","fence":1}}}`))
+	f.Add([]byte(
+		`{"format":"gpu-fleet/v1","note":1,"hosts":[{"name":"hv01","rack":[1],"platform":"hyperv","os":{"name":"x"},"policies":{},"gpus":[],` +
+			`"vms":[{"id":"v","name":"v","state":"stopping"}],"pools":[],"simulation":{"guests":{"v":{"locked":true,` +
+			`"off_at":"2026-01-01T00:00:00Z"}},"faults":[{"op":"any"}]}}]}`))
+	f.Add([]byte(
+		`{"format":"gpu-fleet/v1","hosts":[{"name":"hv01","platform":"linux","gpus":[],"agent":{"format":"gpu-agent-state/v9","x":[]}}],` +
+			`"clusters":{"c":{"format":"gpu-agent-state/v2","fence":1}}}`))
 	f.Add([]byte(`{"format":"gpu-fleet/v1","hosts":[`))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, data []byte) {

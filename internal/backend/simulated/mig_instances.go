@@ -118,7 +118,8 @@ func (g migFace) offered(want gpu.MIGPlacement) (gpu.MIGProfile, error) {
 	case !ok:
 		return profile, refuse(backend.InvalidParameter, "the GPU offers no profile %s, only %s", want.Profile, listProfiles(g.profiles()))
 	case !slices.Contains(profile.Starts, want.Start):
-		return profile, refuse(backend.InvalidParameter, "%s cannot start at %d, only at %s", want.Profile, want.Start, listCounts(profile.Starts))
+		return profile, refuse(backend.InvalidParameter, "%s cannot start at %d, only at %s", want.Profile,
+			want.Start, listCounts(profile.Starts))
 	default:
 		return profile, nil
 	}

@@ -28,12 +28,15 @@ func newNode(t *testing.T) *others.Fleet {
 	fleet, err := others.Create(filepath.Join(t.TempDir(), "fleet.json"), gpu.Snapshot{Hosts: []gpu.Host{{
 		Name: nodeID, Platform: gpu.Linux, OS: gpu.OS{Name: "Debian 13"}, Units: []string{"nvidia-dcgm.service"},
 		GPUs: []gpu.GPU{
-			{ID: a30, Model: "NVIDIA A30", Vendor: "NVIDIA", MIG: &gpu.MIG{Enabled: true, Pending: true, NeedsReset: true, Profiles: []gpu.MIGProfile{
-				{ID: 14, Name: "1g.6gb", Slices: 1, Max: 4, Size: 1, Starts: quarters},
-				{ID: 21, Name: "1g.6gb+me", Slices: 1, Max: 1, Size: 1, Starts: quarters},
-				{ID: 5, Name: "2g.12gb", Slices: 2, Max: 2, Size: 2, Starts: halves},
-				{ID: 6, Name: "2g.12gb+me", Slices: 2, Max: 1, Size: 2, Starts: halves},
-			}}},
+			{
+				ID: a30, Model: "NVIDIA A30", Vendor: "NVIDIA",
+				MIG: &gpu.MIG{Enabled: true, Pending: true, NeedsReset: true, Profiles: []gpu.MIGProfile{
+					{ID: 14, Name: "1g.6gb", Slices: 1, Max: 4, Size: 1, Starts: quarters},
+					{ID: 21, Name: "1g.6gb+me", Slices: 1, Max: 1, Size: 1, Starts: quarters},
+					{ID: 5, Name: "2g.12gb", Slices: 2, Max: 2, Size: 2, Starts: halves},
+					{ID: 6, Name: "2g.12gb+me", Slices: 2, Max: 1, Size: 2, Starts: halves},
+				}},
+			},
 			{ID: rtx, Model: "NVIDIA RTX PRO 6000", Vendor: "NVIDIA", MIG: &gpu.MIG{Enabled: true, Pending: true, Profiles: []gpu.MIGProfile{
 				{ID: 47, Name: "1g.24gb", Slices: 1, Max: 4, Size: 1, Starts: quarters},
 				{ID: 65, Name: "1g.24gb+me.all", Slices: 1, Max: 1, Size: 1, Starts: quarters},

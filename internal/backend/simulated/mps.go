@@ -91,7 +91,8 @@ func (r *record) acceptsDaemon(want gpu.MPSDaemonSpec, uuids []string) error {
 		}
 	}
 	if r.MPS == nil || r.MPS.Program == "" {
-		return refuse(backend.NotSupported, "nvidia-cuda-mps-control is not installed: it comes with the driver, in some distributions as a package of its own")
+		return refuse(backend.NotSupported,
+			"nvidia-cuda-mps-control is not installed: it comes with the driver, in some distributions as a package of its own")
 	}
 	return nil
 }

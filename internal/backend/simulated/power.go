@@ -163,7 +163,8 @@ func (r *record) stop(vm *gpu.VM, state gpu.VMState) {
 	}
 	guest := r.Simulation.guest(vm.ID)
 	guest.OffAt, guest.KnownOffAt = nil, nil
-	if lag := time.Duration(r.Simulation.ClusterLagMS) * time.Millisecond; vm.Clustered && lag > 0 && vm.State != gpu.VMOff && vm.State != gpu.VMSaved {
+	if lag := time.Duration(r.Simulation.ClusterLagMS) * time.Millisecond; vm.Clustered && lag > 0 &&
+		vm.State != gpu.VMOff && vm.State != gpu.VMSaved {
 		known := time.Now().Add(lag)
 		guest.KnownOffAt = &known
 	}

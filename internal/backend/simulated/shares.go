@@ -49,7 +49,8 @@ func (r *record) writeShare(want gpu.ShareSpec) error {
 		Name: want.Name, CDIDevice: gpu.CDIDevice(want.Name), Environment: cdi.Environment(share), LimitsContainers: r.limitsContainers(want),
 	}
 	if r.ContainerToolkit == "" {
-		handed.Note = "The host has no NVIDIA container toolkit, so containers get the share without the driver's libraries: install it and apply again, or include the libraries in the image."
+		handed.Note = "The host has no NVIDIA container toolkit, so containers get the share without the driver's libraries: install it and " +
+			"apply again, or include the libraries in the image."
 	}
 	r.dropShare(want.Name)
 	r.Shares = append(r.Shares, handed)
@@ -113,7 +114,8 @@ func (r *record) share(want gpu.ShareSpec) (*cdi.Share, error) {
 		partition = fmt.Sprintf("%s/%s-%d-%g", devices[0].uuid, want.Name, d.PID, want.ActiveThreadPercentage)
 	}
 	share.MPS = &cdi.MPS{
-		Pipe: d.PipeDir, Partition: partition, ThreadPercentage: want.ActiveThreadPercentage, MemoryLimit: want.PinnedMemoryLimit, Priority: want.ClientPriority,
+		Pipe: d.PipeDir, Partition: partition, ThreadPercentage: want.ActiveThreadPercentage, MemoryLimit: want.PinnedMemoryLimit,
+		Priority: want.ClientPriority,
 	}
 	return share, nil
 }
@@ -121,7 +123,8 @@ func (r *record) share(want gpu.ShareSpec) (*cdi.Share, error) {
 // ownsSpec refuses a specification that somebody else wrote.
 func (r *record) ownsSpec(name string) error {
 	if slices.Contains(r.Simulation.ForeignSpecs, name) {
-		return refuse(backend.InUse, "its CDI specification was not written by this provider, and stays as it is; move it away, or give the share another name")
+		return refuse(backend.InUse,
+			"its CDI specification was not written by this provider, and stays as it is; move it away, or give the share another name")
 	}
 	return nil
 }

@@ -122,7 +122,8 @@ func (r *record) locateOne(d gpu.SharedDevice) (located, error) {
 	case i == nil || len(i.Compute) == 0:
 		return located{}, none
 	case !i.Filled():
-		return located{}, refuse(backend.InvalidState, "GPU %s: %s %s; have one compute instance that fills it", g.ID, placeText(*d.Instance), i.ComputeText())
+		return located{}, refuse(backend.InvalidState, "GPU %s: %s %s; have one compute instance that fills it",
+			g.ID, placeText(*d.Instance), i.ComputeText())
 	}
 	place := i.Placement()
 	return located{

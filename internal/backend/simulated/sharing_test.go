@@ -155,7 +155,8 @@ func TestLimitsOfDaemon(t *testing.T) {
 			run(t, host.EnsureDaemon(t.Context(), wanted(50, 2*gib, h100), false))
 			before := again(t, fleet)
 			wantCode(t, host.EnsureDaemon(t.Context(), wanted(50, gib+gib/2, h100), false), backend.InvalidParameter)
-			if after := again(t, fleet); !after.MPS.Daemons[0].Equal(&before.MPS.Daemons[0].MPSDaemonSpec) || len(after.MPS.Daemons[0].Clients) != 1 {
+			if after := again(t, fleet); !after.MPS.Daemons[0].Equal(&before.MPS.Daemons[0].MPSDaemonSpec) ||
+				len(after.MPS.Daemons[0].Clients) != 1 {
 				t.Errorf("the daemon is %+v", after.MPS.Daemons[0])
 			}
 		})

@@ -96,7 +96,8 @@ func newGPU(m catalog.Model, platform gpu.Platform, host, n int) (gpu.GPU, error
 		return g, nil
 	}
 	if !m.HyperV() {
-		return g, fmt.Errorf("no page that we know says that Hyper-V shares a %s; %s are documented", m.Name, strings.Join(modelNames(platform), ", "))
+		return g, fmt.Errorf("no page that we know says that Hyper-V shares a %s; %s are documented",
+			m.Name, strings.Join(modelNames(platform), ", "))
 	}
 	g.ID, g.Driver.Version = fmt.Sprintf("PCIROOT(%X)#PCI(0000)#PCI(0000)", 0x16+n), "573.39"
 	g.InstancePath = fmt.Sprintf(`PCI\VEN_%s&DEV_%s&SUBSYS_%s&REV_A1\4&%d&0&0000`, g.PCI.Vendor, g.PCI.Device, g.PCI.Subsystem, n+1)
@@ -122,7 +123,9 @@ func newVM(name string, n int, clustered bool) gpu.VM {
 	vm := gpu.VM{
 		ID: fmt.Sprintf("0F1E2D3C-0000-4000-8000-%012X", n+1), Name: strings.TrimSuffix(name, ":off"), State: gpu.VMRunning, Generation: 2,
 		Checkpoints: gpu.CheckpointsDisabled, Clustered: clustered,
-		Settings: gpu.VMSettings{LowMemoryMappedIOSpace: &low, HighMemoryMappedIOSpace: &high, GuestControlledCache: &cache, AutomaticStopAction: &stop},
+		Settings: gpu.VMSettings{
+			LowMemoryMappedIOSpace: &low, HighMemoryMappedIOSpace: &high, GuestControlledCache: &cache, AutomaticStopAction: &stop,
+		},
 	}
 	if vm.Name != name {
 		vm.State = gpu.VMOff

@@ -176,7 +176,9 @@ func (g vgpuFace) freeInstance(t gpu.VGPUType) (*int, error) {
 }
 
 func (g vgpuFace) vgpusIn(instance int) []gpu.VGPUInstance {
-	return slices.DeleteFunc(slices.Clone(g.VGPU.Instances), func(i gpu.VGPUInstance) bool { return i.GPUInstance == nil || *i.GPUInstance != instance })
+	return slices.DeleteFunc(slices.Clone(g.VGPU.Instances), func(i gpu.VGPUInstance) bool {
+		return i.GPUInstance == nil || *i.GPUInstance != instance
+	})
 }
 
 // frameBuffers is what vGPUs can have together: the most that a GPU full of one type

@@ -39,7 +39,9 @@ func TestVGPUFaults(t *testing.T) {
 	fleet, h := vgpuFleet(t)
 	run(t,
 		h.SetVirtualFunctions(t.Context(), vgpuCard, true),
-		fleet.InjectFault(t.Context(), "kvm01", simulated.Fault{Op: simulated.OpCreateVGPU, Object: "H100-40C@1", Times: 1, Moment: simulated.AfterEffect}),
+		fleet.InjectFault(t.Context(), "kvm01", simulated.Fault{
+			Op: simulated.OpCreateVGPU, Object: "H100-40C@1", Times: 1, Moment: simulated.AfterEffect,
+		}),
 		h.CreateVGPU(t.Context(), vgpuCard, gpu.VGPUPlace{Type: "H100-40C"}),
 	)
 	wantCode(t, h.CreateVGPU(t.Context(), vgpuCard, gpu.VGPUPlace{Type: "H100-40C", Function: 1}), backend.Failed)

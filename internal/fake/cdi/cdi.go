@@ -33,7 +33,8 @@ func lacking(t testing.TB, format string, args ...any) {
 // host that is seen at a root.
 func Inject(t testing.TB, root string, into *oci.Spec, devices ...string) {
 	t.Helper()
-	cache, err := cdi.NewCache(cdi.WithSpecDirs(filepath.Join(root, cdi.DefaultStaticDir), filepath.Join(root, cdi.DefaultDynamicDir)), cdi.WithAutoRefresh(false))
+	cache, err := cdi.NewCache(cdi.WithSpecDirs(filepath.Join(root, cdi.DefaultStaticDir), filepath.Join(root, cdi.DefaultDynamicDir)),
+		cdi.WithAutoRefresh(false))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +115,8 @@ func Run(t testing.TB, root, script string, change func(*oci.Spec), devices ...s
 	out, err := exec.CommandContext(t.Context(), runc, "--root", t.TempDir(), "run", "--bundle", bundle, name).CombinedOutput()
 	_, said, isRunning := strings.Cut(string(out), began+"\n")
 	if !isRunning {
-		lacking(t, "containers cannot be started here (%v: %s); run the tests as root on a machine that allows namespaces and cgroups to include this one", err, strings.TrimSpace(string(out)))
+		lacking(t, "containers cannot be started here (%v: %s); run the tests as root on a machine that allows namespaces and cgroups to "+
+			"include this one", err, strings.TrimSpace(string(out)))
 	}
 	return said
 }

@@ -216,16 +216,20 @@ func (w *walk) compare(c *client, planned, now *change) bool {
 	ok := true
 	name := strings.TrimSuffix(strings.TrimPrefix(c.label(), `provider["`), `"]`)
 	if planned.action != now.action && (planned.action != update || now.action != noop) {
-		ok = w.add(failure("Provider produced inconsistent final plan", when+"changed the planned action from %s to %s.%s", planned.address, name, planned.action.word(), now.action.word(), bug))
+		ok = w.add(failure("Provider produced inconsistent final plan", when+"changed the planned action from %s to %s.%s",
+			planned.address, name, planned.action.word(), now.action.word(), bug))
 	}
 	for _, err := range resultProblems(c.schema(planned.block).attributes, planned.after, now.after) {
-		ok = w.add(failure("Provider produced inconsistent final plan", when+"produced an invalid new value for %s.%s", planned.address, name, problemText("", err), bug))
+		ok = w.add(failure("Provider produced inconsistent final plan", when+"produced an invalid new value for %s.%s",
+			planned.address, name, problemText("", err), bug))
 	}
 	return ok
 }
 
 func (a action) word() string {
-	return map[action]string{noop: "NoOp", create: "Create", update: "Update", remove: "Delete", replace: "DeleteThenCreate", swap: "CreateThenDelete", read: "Read"}[a]
+	return map[action]string{
+		noop: "NoOp", create: "Create", update: "Update", remove: "Delete", replace: "DeleteThenCreate", swap: "CreateThenDelete", read: "Read",
+	}[a]
 }
 
 // execute has the provider apply a change and keeps the result, whatever it is.
@@ -252,7 +256,8 @@ func (w *walk) execute(c *client, p *Plan, x *change, o *object) bool {
 			}
 		}
 		if !config.IsWhollyKnown() {
-			return w.add(failure("Configuration contains unknown value", "configuration for %s still contains unknown values during apply", x.address))
+			return w.add(failure("Configuration contains unknown value", "configuration for %s still contains unknown values during apply",
+				x.address))
 		}
 	}
 	id, err := c.identity(typ, x.identity)
@@ -274,11 +279,15 @@ func (w *walk) execute(c *client, p *Plan, x *change, o *object) bool {
 	after, missing, err := decode(reply.NewState, s.ty)
 	switch {
 	case err != nil:
-		return w.add(append(said, failure("Provider produced invalid object", "Provider %q produced an invalid value after apply for %s: %v. The result cannot not be saved in the Terraform state.%s", c.label(), x.address, err, bug))...)
+		return w.add(append(said,
+			failure("Provider produced invalid object",
+				"Provider %q produced an invalid value after apply for %s: %v. The result cannot not be saved in the Terraform state.%s",
+				c.label(), x.address, err, bug))...)
 	case missing && !deletes:
 		after = before
 		if !said.Failed() {
-			said = append(said, failure("Provider produced invalid object", "Provider %q produced an invalid nil value after apply for %s.%s", c.label(), x.address, bug))
+			said = append(said, failure("Provider produced invalid object", "Provider %q produced an invalid nil value after apply for %s.%s",
+				c.label(), x.address, bug))
 		}
 	}
 	said = append(said, w.judge(c, s, x, after, said.Failed())...)
@@ -338,7 +347,8 @@ func (w *walk) judge(c *client, s *schema, x *change, after cty.Value, failing b
 	_ = cty.Walk(after, func(path cty.Path, v cty.Value) (bool, error) {
 		if !v.IsKnown() {
 			out = append(out, failure("Provider returned invalid result object after apply",
-				"After the apply operation, the provider still indicated an unknown value for %s%s. All values must be known after apply, so this is always a bug in the provider and should be reported in the provider's own repository. "+
+				"After the apply operation, the provider still indicated an unknown value for %s%s. All values must be known after apply, so this is "+
+					"always a bug in the provider and should be reported in the provider's own repository. "+
 					"Terraform will still save the other known object values in the state.", x.address, pathText(path)))
 		}
 		return true, nil
@@ -349,17 +359,20 @@ func (w *walk) judge(c *client, s *schema, x *change, after cty.Value, failing b
 	if !deletes {
 		for _, err := range resultProblems(s.attributes, x.after, after) {
 			out = append(out, failure("Provider produced inconsistent result after apply",
-				"When applying changes to %s, provider %q produced an unexpected new value: %s.%s", x.address, c.label(), strings.TrimPrefix(problemText("", err), ": "), bug))
+				"When applying changes to %s, provider %q produced an unexpected new value: %s.%s", x.address,
+				c.label(), strings.TrimPrefix(problemText("", err), ": "), bug))
 		}
 	}
 	switch {
 	case out.Failed():
 	case deletes && !after.IsNull():
 		out = append(out, failure("Provider returned invalid result object after apply",
-			"After applying a %s plan, the provider returned a non-null object for %s. Destroying should always produce a null value, so this is always a bug in the provider and should be reported in the provider's own repository.", x.action.word(), x.address))
+			"After applying a %s plan, the provider returned a non-null object for %s. Destroying should always produce a null value, so this is "+
+				"always a bug in the provider and should be reported in the provider's own repository.", x.action.word(), x.address))
 	case !deletes && after.IsNull():
 		out = append(out, failure("Provider returned invalid result object after apply",
-			"After applying a %s plan, the provider returned a null object for %s. Only destroying should always produce a null value, so this is always a bug in the provider and should be reported in the provider's own repository.", x.action.word(), x.address))
+			"After applying a %s plan, the provider returned a null object for %s. Only destroying should always produce a null value, so this is "+
+				"always a bug in the provider and should be reported in the provider's own repository.", x.action.word(), x.address))
 	}
 	return out
 }

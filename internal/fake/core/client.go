@@ -116,7 +116,9 @@ func (c *client) upgrade(ctx context.Context, a address, o *object) (*object, Di
 	if err != nil {
 		return nil, broken(err)
 	}
-	reply, err := c.server.UpgradeResourceState(ctx, &tfprotov6.UpgradeResourceStateRequest{TypeName: typ, Version: o.version, RawState: &tfprotov6.RawState{JSON: raw}})
+	reply, err := c.server.UpgradeResourceState(ctx, &tfprotov6.UpgradeResourceStateRequest{
+		TypeName: typ, Version: o.version, RawState: &tfprotov6.RawState{JSON: raw},
+	})
 	if err != nil {
 		return nil, broken(err)
 	}
@@ -144,7 +146,10 @@ func (c *client) read(ctx context.Context, a address, o *object, in *block) (*ob
 	if err != nil {
 		return nil, broken(err)
 	}
-	reply, err := c.server.ReadResource(ctx, &tfprotov6.ReadResourceRequest{TypeName: typ, CurrentState: state, Private: o.private, CurrentIdentity: identity, ClientCapabilities: &tfprotov6.ReadResourceClientCapabilities{DeferralAllowed: c.defers}})
+	reply, err := c.server.ReadResource(ctx, &tfprotov6.ReadResourceRequest{
+		TypeName: typ, CurrentState: state, Private: o.private, CurrentIdentity: identity,
+		ClientCapabilities: &tfprotov6.ReadResourceClientCapabilities{DeferralAllowed: c.defers},
+	})
 	if err != nil {
 		return nil, broken(err)
 	}
@@ -154,13 +159,16 @@ func (c *client) read(ctx context.Context, a address, o *object, in *block) (*ob
 	}
 	v, _, err := decode(reply.NewState, s.ty)
 	if err != nil {
-		return nil, append(diags, failure("Provider produced invalid object", "Provider %q planned an invalid value for %s during refresh: %v.%s", c.label(), a, err, bug))
+		return nil, append(diags, failure("Provider produced invalid object", "Provider %q planned an invalid value for %s during refresh: %v.%s",
+			c.label(), a, err, bug))
 	}
 	if v.IsNull() {
 		return nil, diags
 	}
 	if !v.IsWhollyKnown() {
-		return nil, append(diags, failure("Provider produced invalid object", "Provider %q planned an invalid value for %s during refresh: it has unknown values.%s", c.label(), a, bug))
+		return nil, append(diags,
+			failure("Provider produced invalid object", "Provider %q planned an invalid value for %s during refresh: it has unknown values.%s",
+				c.label(), a, bug))
 	}
 	out := *o
 	out.value, out.private = v, reply.Private

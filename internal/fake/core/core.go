@@ -84,7 +84,10 @@ func (w *Workspace) dir() string {
 
 // fork is a workspace with the same providers and nothing in it.
 func (w *Workspace) fork() *Workspace {
-	return &Workspace{Dir: w.Dir, Parallelism: w.Parallelism, Shuffle: w.Shuffle, factories: w.factories, schemas: w.schemas, functions: w.functions, files: map[string]string{}, state: newState()}
+	return &Workspace{
+		Dir: w.Dir, Parallelism: w.Parallelism, Shuffle: w.Shuffle, factories: w.factories, schemas: w.schemas,
+		functions: w.functions, files: map[string]string{}, state: newState(),
+	}
 }
 
 // Copy is another workspace with the same providers, configuration and state.
@@ -357,7 +360,8 @@ func (w *Workspace) validate(ctx context.Context) (*config, Diagnostics) {
 		case w.schemas[name] == nil:
 			v.add(failure("Failed to resolve provider packages", "There is no provider %q.", name).on("", &b.head))
 		case v.schemaOf(b) == nil:
-			v.add(failure("Invalid "+strings.ReplaceAll(b.kind, "data", "data source")+" type", "The provider does not support %q.", b.typ).on("", &b.head))
+			v.add(failure("Invalid "+strings.ReplaceAll(b.kind, "data", "data source")+" type", "The provider does not support %q.",
+				b.typ).on("", &b.head))
 		}
 	}
 	if v.all.Failed() {

@@ -24,11 +24,16 @@ var builtins = map[string]function.Function{
 	"flatten": stdlib.FlattenFunc, "floor": stdlib.FloorFunc, "format": stdlib.FormatFunc, "formatlist": stdlib.FormatListFunc,
 	"indent": stdlib.IndentFunc, "join": stdlib.JoinFunc, "jsondecode": stdlib.JSONDecodeFunc, "jsonencode": stdlib.JSONEncodeFunc,
 	"keys": stdlib.KeysFunc, "length": stdlib.LengthFunc, "lower": stdlib.LowerFunc, "max": stdlib.MaxFunc, "merge": stdlib.MergeFunc,
-	"min": stdlib.MinFunc, "range": stdlib.RangeFunc, "regex": stdlib.RegexFunc, "replace": stdlib.ReplaceFunc, "reverse": stdlib.ReverseListFunc,
-	"setunion": stdlib.SetUnionFunc, "slice": stdlib.SliceFunc, "sort": stdlib.SortFunc, "split": stdlib.SplitFunc, "substr": stdlib.SubstrFunc,
-	"title": stdlib.TitleFunc, "trimspace": stdlib.TrimSpaceFunc, "upper": stdlib.UpperFunc, "values": stdlib.ValuesFunc, "zipmap": stdlib.ZipmapFunc,
-	"tobool": stdlib.MakeToFunc(cty.Bool), "tolist": stdlib.MakeToFunc(cty.List(cty.DynamicPseudoType)), "tomap": stdlib.MakeToFunc(cty.Map(cty.DynamicPseudoType)),
-	"tonumber": stdlib.MakeToFunc(cty.Number), "toset": stdlib.MakeToFunc(cty.Set(cty.DynamicPseudoType)), "tostring": stdlib.MakeToFunc(cty.String),
+	"min": stdlib.MinFunc, "range": stdlib.RangeFunc, "regex": stdlib.RegexFunc, "replace": stdlib.ReplaceFunc,
+	"reverse":  stdlib.ReverseListFunc,
+	"setunion": stdlib.SetUnionFunc, "slice": stdlib.SliceFunc, "sort": stdlib.SortFunc, "split": stdlib.SplitFunc,
+	"substr": stdlib.SubstrFunc,
+	"title":  stdlib.TitleFunc, "trimspace": stdlib.TrimSpaceFunc, "upper": stdlib.UpperFunc, "values": stdlib.ValuesFunc,
+	"zipmap": stdlib.ZipmapFunc,
+	"tobool": stdlib.MakeToFunc(cty.Bool), "tolist": stdlib.MakeToFunc(cty.List(cty.DynamicPseudoType)),
+	"tomap":    stdlib.MakeToFunc(cty.Map(cty.DynamicPseudoType)),
+	"tonumber": stdlib.MakeToFunc(cty.Number), "toset": stdlib.MakeToFunc(cty.Set(cty.DynamicPseudoType)),
+	"tostring": stdlib.MakeToFunc(cty.String),
 }
 
 // fileFunction reads a file of the module.
@@ -103,7 +108,9 @@ func expressionReferences(e hcl.Expression) []string {
 // scope is what an evaluation of something with these references sees.
 func (w *walk) scope(references []hcl.Traversal, extra map[string]cty.Value) (*hcl.EvalContext, Diagnostics) {
 	vars := map[string]cty.Value{
-		"path":      cty.ObjectVal(map[string]cty.Value{"module": cty.StringVal(w.core.dir()), "root": cty.StringVal(w.core.dir()), "cwd": cty.StringVal(w.core.dir())}),
+		"path": cty.ObjectVal(map[string]cty.Value{
+			"module": cty.StringVal(w.core.dir()), "root": cty.StringVal(w.core.dir()), "cwd": cty.StringVal(w.core.dir()),
+		}),
 		"terraform": cty.ObjectVal(map[string]cty.Value{"workspace": cty.StringVal("default")}),
 	}
 	maps.Copy(vars, extra)
@@ -119,7 +126,8 @@ func (w *walk) scope(references []hcl.Traversal, extra map[string]cty.Value) (*h
 		case root == "local":
 			name := strings.TrimPrefix(key, "local.")
 			if w.c.locals[name] == nil {
-				diags = append(diags, failure("Reference to undeclared local value", "A local value with the name %q has not been declared.", name).on("", &at))
+				diags = append(diags, failure("Reference to undeclared local value", "A local value with the name %q has not been declared.",
+					name).on("", &at))
 				continue
 			}
 			w.mu.Lock()
@@ -136,7 +144,8 @@ func (w *walk) scope(references []hcl.Traversal, extra map[string]cty.Value) (*h
 					kind = "data resource"
 					typ, name, _ = strings.Cut(strings.TrimPrefix(key, "data."), ".")
 				}
-				diags = append(diags, failure("Reference to undeclared resource", "A %s %q %q has not been declared in the root module.", kind, typ, name).on("", &at))
+				diags = append(diags, failure("Reference to undeclared resource", "A %s %q %q has not been declared in the root module.",
+					kind, typ, name).on("", &at))
 				continue
 			}
 			into := managed
@@ -288,10 +297,13 @@ func (w *walk) expand(b *block) ([]repetition, bool) {
 		case diags.Failed():
 			return nil, w.add(diags...)
 		case !v.IsKnown():
-			return nil, w.add(failure("Invalid count argument", "The \"count\" value depends on resource attributes that cannot be determined until apply, so Terraform cannot predict how many instances will be created. "+
-				"To work around this, use the -target argument to first apply only the resources that the count depends on.").on("", &at))
+			return nil, w.add(failure("Invalid count argument",
+				"The \"count\" value depends on resource attributes that cannot be determined until apply, so Terraform cannot predict how many "+
+					"instances will be created. "+
+					"To work around this, use the -target argument to first apply only the resources that the count depends on.").on("", &at))
 		case v.IsNull() || v.LessThan(cty.Zero).True():
-			return nil, w.add(failure("Invalid count argument", "The given \"count\" argument value is unsuitable: it must be a whole number that is at least zero.").on("", &at))
+			return nil, w.add(failure("Invalid count argument",
+				"The given \"count\" argument value is unsuitable: it must be a whole number that is at least zero.").on("", &at))
 		}
 		n, _ := v.AsBigFloat().Int64()
 		var out []repetition
@@ -307,10 +319,13 @@ func (w *walk) expand(b *block) ([]repetition, bool) {
 		case diags.Failed():
 			return nil, w.add(diags...)
 		case !v.IsKnown() || ty.IsSetType() && !v.IsWhollyKnown():
-			return nil, w.add(failure("Invalid for_each argument", "The \"for_each\" map includes keys derived from resource attributes that cannot be determined until apply, "+
-				"and so Terraform cannot determine the full set of keys that will identify the instances of this resource.").on("", &at))
+			return nil, w.add(failure("Invalid for_each argument",
+				"The \"for_each\" map includes keys derived from resource attributes that cannot be determined until apply, "+
+					"and so Terraform cannot determine the full set of keys that will identify the instances of this resource.").on("", &at))
 		case v.IsNull() || !ty.IsMapType() && !ty.IsObjectType() && !(ty.IsSetType() && ty.ElementType() == cty.String):
-			return nil, w.add(failure("Invalid for_each argument", "The given \"for_each\" argument value is unsuitable: the \"for_each\" argument must be a map, or set of strings, and you have provided a value of type %s.", ty.FriendlyName()).on("", &at))
+			return nil, w.add(failure("Invalid for_each argument",
+				"The given \"for_each\" argument value is unsuitable: the \"for_each\" argument must be a map, or set of strings, and you have "+
+					"provided a value of type %s.", ty.FriendlyName()).on("", &at))
 		}
 		var out []repetition
 		for it := v.ElementIterator(); it.Next(); {

@@ -70,7 +70,8 @@ func (w *walk) importObject(c *client, x *importing, b *block) (*object, bool) {
 		return nil, false
 	}
 	if len(reply.ImportedResources) != 1 {
-		return nil, w.add(failure("Import returned no resources", "The provider returned %d objects for %s; more or less than one %v.", len(reply.ImportedResources), at, errUnsupported))
+		return nil, w.add(failure("Import returned no resources", "The provider returned %d objects for %s; more or less than one %v.",
+			len(reply.ImportedResources), at, errUnsupported))
 	}
 	got := reply.ImportedResources[0]
 	v, _, err := decode(got.State, s.ty)
@@ -86,8 +87,10 @@ func (w *walk) importObject(c *client, x *importing, b *block) (*object, bool) {
 		return nil, false
 	}
 	if o == nil {
-		return nil, w.add(failure("Cannot import non-existent remote object", "While attempting to import an existing object to %q, the provider detected that no object exists with the given id. "+
-			"Only pre-existing objects can be imported; check that the id is correct and that it is associated with the provider's configured region or endpoint, or use \"terraform apply\" to create a new remote object for this resource.", at).on(at, nil))
+		return nil, w.add(failure("Cannot import non-existent remote object",
+			"While attempting to import an existing object to %q, the provider detected that no object exists with the given id. "+
+				"Only pre-existing objects can be imported; check that the id is correct and that it is associated with the provider's configured "+
+				"region or endpoint, or use \"terraform apply\" to create a new remote object for this resource.", at).on(at, nil))
 	}
 	return o, true
 }

@@ -49,7 +49,9 @@ func unknown(t tftypes.Type) tftypes.Value {
 }
 
 func partOf(size int, serial any) tftypes.Value {
-	return tftypes.NewValue(part, map[string]tftypes.Value{"size": tftypes.NewValue(tftypes.Number, size), "serial": tftypes.NewValue(tftypes.String, serial)})
+	return tftypes.NewValue(part, map[string]tftypes.Value{
+		"size": tftypes.NewValue(tftypes.Number, size), "serial": tftypes.NewValue(tftypes.String, serial),
+	})
 }
 
 func (l *liar) hear(format string, a ...any) {
@@ -59,25 +61,41 @@ func (l *liar) hear(format string, a ...any) {
 }
 
 func (l *liar) GetProviderSchema(context.Context, *tfprotov6.GetProviderSchemaRequest) (*tfprotov6.GetProviderSchemaResponse, error) {
-	attributes := []*tfprotov6.SchemaAttribute{{Name: "size", Type: tftypes.Number, Required: true}, {Name: "serial", Type: tftypes.String, Computed: true}}
+	attributes := []*tfprotov6.SchemaAttribute{
+		{Name: "size", Type: tftypes.Number, Required: true}, {Name: "serial", Type: tftypes.String, Computed: true},
+	}
 	return &tfprotov6.GetProviderSchemaResponse{
-		Provider: &tfprotov6.Schema{Block: &tfprotov6.SchemaBlock{Attributes: []*tfprotov6.SchemaAttribute{{Name: "region", Type: tftypes.String, Optional: true}}}},
+		Provider: &tfprotov6.Schema{
+			Block: &tfprotov6.SchemaBlock{Attributes: []*tfprotov6.SchemaAttribute{{Name: "region", Type: tftypes.String, Optional: true}}},
+		},
 		ResourceSchemas: map[string]*tfprotov6.Schema{"lie_thing": {Block: &tfprotov6.SchemaBlock{Attributes: []*tfprotov6.SchemaAttribute{
 			{Name: "id", Type: tftypes.String, Computed: true},
 			{Name: "name", Type: tftypes.String, Required: true},
 			{Name: "color", Type: tftypes.String, Optional: true, Computed: true},
 			{Name: "tags", Type: tftypes.Set{ElementType: tftypes.String}, Optional: true},
-			{Name: "part", Optional: true, NestedType: &tfprotov6.SchemaObject{Nesting: tfprotov6.SchemaObjectNestingModeSingle, Attributes: attributes}},
-			{Name: "parts", Optional: true, NestedType: &tfprotov6.SchemaObject{Nesting: tfprotov6.SchemaObjectNestingModeMap, Attributes: attributes}},
+			{
+				Name: "part", Optional: true, NestedType: &tfprotov6.SchemaObject{
+					Nesting: tfprotov6.SchemaObjectNestingModeSingle, Attributes: attributes,
+				},
+			},
+			{
+				Name: "parts", Optional: true, NestedType: &tfprotov6.SchemaObject{
+					Nesting: tfprotov6.SchemaObjectNestingModeMap, Attributes: attributes,
+				},
+			},
 		}}}},
 	}, nil
 }
 
-func (l *liar) GetResourceIdentitySchemas(context.Context, *tfprotov6.GetResourceIdentitySchemasRequest) (*tfprotov6.GetResourceIdentitySchemasResponse, error) {
+func (l *liar) GetResourceIdentitySchemas(context.Context,
+	*tfprotov6.GetResourceIdentitySchemasRequest,
+) (*tfprotov6.GetResourceIdentitySchemasResponse, error) {
 	return &tfprotov6.GetResourceIdentitySchemasResponse{}, nil
 }
 
-func (l *liar) ValidateProviderConfig(context.Context, *tfprotov6.ValidateProviderConfigRequest) (*tfprotov6.ValidateProviderConfigResponse, error) {
+func (l *liar) ValidateProviderConfig(context.Context, *tfprotov6.ValidateProviderConfigRequest) (*tfprotov6.ValidateProviderConfigResponse,
+	error,
+) {
 	return &tfprotov6.ValidateProviderConfigResponse{}, nil
 }
 
@@ -86,11 +104,15 @@ func (l *liar) ConfigureProvider(context.Context, *tfprotov6.ConfigureProviderRe
 	return &tfprotov6.ConfigureProviderResponse{}, nil
 }
 
-func (l *liar) ValidateResourceConfig(context.Context, *tfprotov6.ValidateResourceConfigRequest) (*tfprotov6.ValidateResourceConfigResponse, error) {
+func (l *liar) ValidateResourceConfig(context.Context, *tfprotov6.ValidateResourceConfigRequest) (*tfprotov6.ValidateResourceConfigResponse,
+	error,
+) {
 	return &tfprotov6.ValidateResourceConfigResponse{}, nil
 }
 
-func (l *liar) UpgradeResourceState(_ context.Context, r *tfprotov6.UpgradeResourceStateRequest) (*tfprotov6.UpgradeResourceStateResponse, error) {
+func (l *liar) UpgradeResourceState(_ context.Context, r *tfprotov6.UpgradeResourceStateRequest) (*tfprotov6.UpgradeResourceStateResponse,
+	error,
+) {
 	v, err := r.RawState.Unmarshal(thing)
 	if err != nil {
 		return nil, err
@@ -112,7 +134,9 @@ func (l *liar) ReadResource(_ context.Context, r *tfprotov6.ReadResourceRequest)
 	return &tfprotov6.ReadResourceResponse{NewState: state, Private: r.Private}, err
 }
 
-func (l *liar) PlanResourceChange(_ context.Context, r *tfprotov6.PlanResourceChangeRequest) (*tfprotov6.PlanResourceChangeResponse, error) {
+func (l *liar) PlanResourceChange(_ context.Context, r *tfprotov6.PlanResourceChangeRequest) (*tfprotov6.PlanResourceChangeResponse,
+	error,
+) {
 	prior, err := open(r.PriorState)
 	if err != nil {
 		return nil, err
@@ -155,7 +179,9 @@ func withSerial(v tftypes.Value) tftypes.Value {
 	return tftypes.NewValue(part, map[string]tftypes.Value{"size": p["size"], "serial": unknown(tftypes.String)})
 }
 
-func (l *liar) ApplyResourceChange(_ context.Context, r *tfprotov6.ApplyResourceChangeRequest) (*tfprotov6.ApplyResourceChangeResponse, error) {
+func (l *liar) ApplyResourceChange(_ context.Context, r *tfprotov6.ApplyResourceChangeRequest) (*tfprotov6.ApplyResourceChangeResponse,
+	error,
+) {
 	prior, err := open(r.PriorState)
 	if err != nil {
 		return nil, err
@@ -220,8 +246,10 @@ func (l *liar) steps(t *testing.T, steps ...resource.TestStep) {
 
 const (
 	plain = "resource \"lie_thing\" \"a\" {\n  name = \"a\"\n}\n"
-	whole = "resource \"lie_thing\" \"a\" {\n  name = \"a\"\n  color = \"red\"\n  tags = [\"x\", \"y\"]\n  part = { size = 4 }\n  parts = { one = { size = 1 } }\n}\n"
-	late  = "resource \"terraform_data\" \"late\" {\n  input = \"late\"\n}\nresource \"lie_thing\" \"a\" {\n  name = terraform_data.late.output\n}\n"
+	whole = "resource \"lie_thing\" \"a\" {\n  name = \"a\"\n  color = \"red\"\n  tags = [\"x\", \"y\"]\n  part = { size = 4 }\n  parts = { " +
+		"one = { size = 1 } }\n}\n"
+	late = "resource \"terraform_data\" \"late\" {\n  input = \"late\"\n}\nresource \"lie_thing\" \"a\" {\n  name = " +
+		"terraform_data.late.output\n}\n"
 )
 
 func says(text string) *regexp.Regexp { return regexp.MustCompile(`(?s)` + text) }
@@ -235,7 +263,8 @@ func TestLiesAreCaught(t *testing.T) {
 		says   string
 	}{
 		"an argument is planned otherwise": {
-			whole, &liar{planned: func(_, f fields) { f["name"] = text("b") }}, `Provider produced invalid plan.*lie_thing\.a\.name: planned value .*"b".* does not match config value .*"a"`,
+			whole, &liar{planned: func(_, f fields) { f["name"] = text("b") }},
+			`Provider produced invalid plan.*lie_thing\.a\.name: planned value .*"b".* does not match config value .*"a"`,
 		},
 		"an argument that is not set is planned": {
 			plain, &liar{planned: func(_, f fields) {
@@ -244,16 +273,19 @@ func TestLiesAreCaught(t *testing.T) {
 			`invalid plan.*\.tags: planned value .* for a non-computed attribute`,
 		},
 		"an argument is planned unknown": {
-			whole, &liar{planned: func(_, f fields) { f["color"] = unknown(tftypes.String) }}, `invalid plan.*\.color: planned value .* does not match config value`,
+			whole, &liar{planned: func(_, f fields) { f["color"] = unknown(tftypes.String) }},
+			`invalid plan.*\.color: planned value .* does not match config value`,
 		},
 		"a nested argument is planned otherwise": {
 			whole, &liar{planned: func(_, f fields) { f["part"] = partOf(5, nil) }}, `invalid plan.*\.part\.size: planned value`,
 		},
 		"a nested object is planned away": {
-			whole, &liar{planned: func(_, f fields) { f["part"] = tftypes.NewValue(part, nil) }}, `invalid plan.*\.part: planned for absence but config wants existence`,
+			whole, &liar{planned: func(_, f fields) { f["part"] = tftypes.NewValue(part, nil) }},
+			`invalid plan.*\.part: planned for absence but config wants existence`,
 		},
 		"a nested object is planned where none is": {
-			plain, &liar{planned: func(_, f fields) { f["part"] = partOf(1, nil) }}, `invalid plan.*\.part: planned value .* for a non-computed attribute`,
+			plain, &liar{planned: func(_, f fields) { f["part"] = partOf(1, nil) }},
+			`invalid plan.*\.part: planned value .* for a non-computed attribute`,
 		},
 		"an element is planned away": {
 			whole, &liar{planned: func(_, f fields) {
@@ -267,13 +299,15 @@ func TestLiesAreCaught(t *testing.T) {
 			}}, `invalid plan.*\.parts: map key "two" from plan is not present in config`,
 		},
 		"everything is planned away": {
-			plain, &liar{plan: func(r *tfprotov6.PlanResourceChangeResponse) { r.PlannedState, _ = closed(nil) }}, `invalid plan.*lie_thing\.a: planned for absence but config wants existence`,
+			plain, &liar{plan: func(r *tfprotov6.PlanResourceChangeResponse) { r.PlannedState, _ = closed(nil) }},
+			`invalid plan.*lie_thing\.a: planned for absence but config wants existence`,
 		},
 		"something that is not there must be replaced": {
 			plain, &liar{replaces: []string{"nothing"}}, `invalid plan.*requires replacement.* non-existent attribute path \.nothing`,
 		},
 		"a planned value is not kept": {
-			whole, &liar{applied: func(f fields) { f["color"] = text("blue") }}, `inconsistent result after apply.*lie_thing\.a.* unexpected new value: \.color: was .*"red".*, but now .*"blue"`,
+			whole, &liar{applied: func(f fields) { f["color"] = text("blue") }},
+			`inconsistent result after apply.*lie_thing\.a.* unexpected new value: \.color: was .*"red".*, but now .*"blue"`,
 		},
 		"a planned set is not kept": {
 			whole, &liar{applied: func(f fields) {
@@ -304,31 +338,37 @@ func TestLiesAreCaught(t *testing.T) {
 			plain, &liar{applied: func(f fields) { f["part"] = partOf(1, "s") }}, `inconsistent result after apply.*\.part: was null, but now`,
 		},
 		"something has become nothing": {
-			whole, &liar{applied: func(f fields) { f["part"] = tftypes.NewValue(part, nil) }}, `inconsistent result after apply.*\.part: was .*, but now null`,
+			whole, &liar{applied: func(f fields) { f["part"] = tftypes.NewValue(part, nil) }},
+			`inconsistent result after apply.*\.part: was .*, but now null`,
 		},
 		"a value is unknown after the apply": {
 			plain, &liar{applied: func(f fields) { f["id"] = unknown(tftypes.String) }},
 			`invalid result object after apply.*still indicated an unknown value for lie_thing\.a\.id`,
 		},
 		"nothing is left after the apply": {
-			plain, &liar{apply: func(r *tfprotov6.ApplyResourceChangeResponse) { r.NewState, _ = closed(nil) }}, `inconsistent result after apply.*root object was present, but now absent`,
+			plain, &liar{apply: func(r *tfprotov6.ApplyResourceChangeResponse) { r.NewState, _ = closed(nil) }},
+			`inconsistent result after apply.*root object was present, but now absent`,
 		},
 		"the apply answers with no value": {
-			plain, &liar{apply: func(r *tfprotov6.ApplyResourceChangeResponse) { r.NewState = nil }}, `Provider produced invalid object.*invalid nil value after apply`,
+			plain, &liar{apply: func(r *tfprotov6.ApplyResourceChangeResponse) { r.NewState = nil }},
+			`Provider produced invalid object.*invalid nil value after apply`,
 		},
 		"reading leaves something unknown": {
 			plain, &liar{read: func(f fields) { f["id"] = unknown(tftypes.String) }}, `Provider produced invalid object.*during refresh`,
 		},
 		"a second plan is not empty": {
-			plain, &liar{planned: func(_, f fields) { f["id"] = unknown(tftypes.String) }}, `the non-refresh plan was not empty.*lie_thing\.a will be updated in-place`,
+			plain, &liar{planned: func(_, f fields) { f["id"] = unknown(tftypes.String) }},
+			`the non-refresh plan was not empty.*lie_thing\.a will be updated in-place`,
 		},
 		"reading changes an argument": {
-			whole, &liar{read: func(f fields) { f["color"] = text("blue") }}, `the refresh plan was not empty.*lie_thing\.a will be updated in-place`,
+			whole, &liar{read: func(f fields) { f["color"] = text("blue") }},
+			`the refresh plan was not empty.*lie_thing\.a will be updated in-place`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			x.liar.steps(t, resource.TestStep{Config: x.config, ExpectError: says(x.says)}, resource.TestStep{Config: plain, SkipFunc: x.liar.honest})
+			x.liar.steps(t, resource.TestStep{Config: x.config, ExpectError: says(x.says)},
+				resource.TestStep{Config: plain, SkipFunc: x.liar.honest})
 		})
 	}
 }
@@ -385,7 +425,8 @@ func TestPlanOfTheApplyMustBeTheFirstOne(t *testing.T) {
 						}
 					}
 				},
-				Config: strings.Replace(late, `= "late"`, `= "other"`, 1), ExpectError: says(`inconsistent final plan.*changed the planned action from Update to DeleteThenCreate`),
+				Config:      strings.Replace(late, `= "late"`, `= "other"`, 1),
+				ExpectError: says(`inconsistent final plan.*changed the planned action from Update to DeleteThenCreate`),
 			},
 			resource.TestStep{SkipFunc: l.honest, Config: plain},
 		)
@@ -427,7 +468,9 @@ func TestReplacementIsPlannedTwice(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct{ lifecycle, want string }{
 		"destroy first": {"", "plan a>b kept|plan ->b planned|apply a>-|plan ->b |apply ->b"},
-		"create first":  {"lifecycle { create_before_destroy = true }", "plan a>b kept|plan ->b planned|plan ->b |apply ->b|plan a>- kept|apply a>-"},
+		"create first": {
+			"lifecycle { create_before_destroy = true }", "plan a>b kept|plan ->b planned|plan ->b |apply ->b|plan a>- kept|apply a>-",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -438,7 +481,9 @@ func TestReplacementIsPlannedTwice(t *testing.T) {
 				resource.TestStep{Config: fmt.Sprintf(config, "a")},
 				resource.TestStep{
 					PreConfig: func() { l.calls = nil }, Config: fmt.Sprintf(config, "b"),
-					ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectResourceAction("lie_thing.a", plancheck.ResourceActionReplace)}},
+					ConfigPlanChecks: resource.ConfigPlanChecks{
+						PreApply: []plancheck.PlanCheck{plancheck.ExpectResourceAction("lie_thing.a", plancheck.ResourceActionReplace)},
+					},
 				},
 			)
 			for _, c := range l.calls {
@@ -491,8 +536,9 @@ func TestWhatIsNotSupportedIsRefused(t *testing.T) {
 		"variable":       "variable \"x\" {}\n",
 		"check":          "check \"x\" {}\n",
 		"ignore_changes": "resource \"lie_thing\" \"b\" {\n  name = \"b\"\n  lifecycle {\n    ignore_changes = [name]\n  }\n}\n",
-		"precondition":   "resource \"lie_thing\" \"b\" {\n  name = \"b\"\n  lifecycle {\n    precondition {\n      condition = true\n      error_message = \"No.\"\n    }\n  }\n}\n",
-		"provisioner":    "resource \"lie_thing\" \"b\" {\n  name = \"b\"\n  provisioner \"local-exec\" {\n    command = \"true\"\n  }\n}\n",
+		"precondition": "resource \"lie_thing\" \"b\" {\n  name = \"b\"\n  lifecycle {\n    precondition {\n      condition = true\n      " +
+			"error_message = \"No.\"\n    }\n  }\n}\n",
+		"provisioner": "resource \"lie_thing\" \"b\" {\n  name = \"b\"\n  provisioner \"local-exec\" {\n    command = \"true\"\n  }\n}\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -224,7 +224,8 @@ func valueProblems(a *attribute, prior, config, planned cty.Value, at cty.Path) 
 	case a.nested != nil:
 		return nestedProblems(a, prior, config, planned, at)
 	case prior.IsNull():
-		return problem("planned value %#v does not match config value %#v", "sensitive planned value does not match config value", planned, config)
+		return problem("planned value %#v does not match config value %#v", "sensitive planned value does not match config value",
+			planned, config)
 	default:
 		return problem("planned value %#v does not match config value %#v nor prior value %#v",
 			"sensitive planned value does not match config value nor prior value", planned, config, prior)

@@ -215,7 +215,9 @@ func (w *walk) move() Diagnostics {
 		for n, name := range []string{"from", "to"} {
 			a := b.meta[name]
 			if a == nil {
-				return Diagnostics{failure("Missing required argument", "The argument %q is required, but no definition was found.", name).on("", &b.head)}
+				return Diagnostics{
+					failure("Missing required argument", "The argument %q is required, but no definition was found.", name).on("", &b.head),
+				}
 			}
 			t, wrong := hcl.AbsTraversalForExpr(a.Expr)
 			if wrong.HasErrors() {
@@ -262,7 +264,8 @@ func (w *walk) readImports() {
 		}
 		if w.c.resources[x.to.resource] == nil {
 			w.add(failure("Configuration for import target does not exist",
-				"The configuration for the given import target %s does not exist. All target instances must have an associated configuration to be imported (generated configuration %v).", x.to, errUnsupported).on("", &b.head))
+				"The configuration for the given import target %s does not exist. All target instances must have an associated configuration to be "+
+					"imported (generated configuration %v).", x.to, errUnsupported).on("", &b.head))
 			continue
 		}
 		switch {

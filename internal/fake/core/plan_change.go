@@ -36,8 +36,14 @@ func (w *walk) planChange(c *client, b *block, a address, r repetition, o *objec
 		if err != nil {
 			return nil, none, w.add(broken(err)...)
 		}
-		req := &tfprotov6.PlanResourceChangeRequest{TypeName: b.typ, PriorPrivate: private, PriorIdentity: id, ClientCapabilities: &tfprotov6.PlanResourceChangeClientCapabilities{DeferralAllowed: c.defers}}
-		for to, v := range map[**tfprotov6.DynamicValue]cty.Value{&req.PriorState: prior, &req.Config: config, &req.ProposedNewState: proposed(s.attributes, prior, config)} {
+		req := &tfprotov6.PlanResourceChangeRequest{
+			TypeName: b.typ, PriorPrivate: private, PriorIdentity: id, ClientCapabilities: &tfprotov6.PlanResourceChangeClientCapabilities{
+				DeferralAllowed: c.defers,
+			},
+		}
+		for to, v := range map[**tfprotov6.DynamicValue]cty.Value{
+			&req.PriorState: prior, &req.Config: config, &req.ProposedNewState: proposed(s.attributes, prior, config),
+		} {
 			if *to, err = encode(v, s.ty); err != nil {
 				return nil, none, w.add(broken(err)...)
 			}
@@ -52,7 +58,9 @@ func (w *walk) planChange(c *client, b *block, a address, r repetition, o *objec
 		}
 		planned, _, err := decode(reply.PlannedState, s.ty)
 		if err != nil {
-			return nil, none, w.add(failure("Provider produced invalid plan", "Provider %q planned an invalid value for %s: %v.%s", c.label(), a, err, bug).on(a.String(), nil))
+			return nil, none,
+				w.add(failure("Provider produced invalid plan", "Provider %q planned an invalid value for %s: %v.%s",
+					c.label(), a, err, bug).on(a.String(), nil))
 		}
 		return reply, planned, true
 	}
@@ -62,7 +70,8 @@ func (w *walk) planChange(c *client, b *block, a address, r repetition, o *objec
 	}
 	if wrong := planProblems(s.attributes, prior, config, planned); len(wrong) > 0 {
 		for _, err := range wrong {
-			w.add(failure("Provider produced invalid plan", "Provider %q planned an invalid value for %s.%s", c.label(), problemText(a.String(), err), bug))
+			w.add(failure("Provider produced invalid plan", "Provider %q planned an invalid value for %s.%s",
+				c.label(), problemText(a.String(), err), bug))
 		}
 		return nil, false
 	}
@@ -79,7 +88,8 @@ func (w *walk) planChange(c *client, b *block, a address, r repetition, o *objec
 		case prior.IsNull():
 			continue
 		case wrongBefore.HasErrors() && wrongAfter.HasErrors():
-			return nil, w.add(failure("Provider produced invalid plan", "Provider %q has indicated \"requires replacement\" on %s for a non-existent attribute path %s.%s", c.label(), a, pathText(path), bug))
+			return nil, w.add(failure("Provider produced invalid plan",
+				"Provider %q has indicated \"requires replacement\" on %s for a non-existent attribute path %s.%s", c.label(), a, pathText(path), bug))
 		case wrongBefore.HasErrors() || wrongAfter.HasErrors() || !same(was, will) || !will.IsWhollyKnown():
 			x.replacePaths = append(x.replacePaths, path)
 		}
@@ -185,7 +195,11 @@ func (w *walk) planRemoval(c *client, a address, o *object) (*change, bool) {
 	if err != nil {
 		return nil, w.add(broken(err)...)
 	}
-	req := &tfprotov6.PlanResourceChangeRequest{TypeName: typ, PriorPrivate: o.private, PriorIdentity: id, ClientCapabilities: &tfprotov6.PlanResourceChangeClientCapabilities{DeferralAllowed: c.defers}}
+	req := &tfprotov6.PlanResourceChangeRequest{
+		TypeName: typ, PriorPrivate: o.private, PriorIdentity: id, ClientCapabilities: &tfprotov6.PlanResourceChangeClientCapabilities{
+			DeferralAllowed: c.defers,
+		},
+	}
 	for to, v := range map[**tfprotov6.DynamicValue]cty.Value{&req.PriorState: o.value, &req.Config: none, &req.ProposedNewState: none} {
 		if *to, err = encode(v, s.ty); err != nil {
 			return nil, w.add(broken(err)...)
@@ -205,7 +219,9 @@ func (w *walk) planRemoval(c *client, a address, o *object) (*change, bool) {
 	if !planned.IsNull() {
 		return nil, w.add(failure("Provider produced invalid plan", "Provider %q planned a non-null destroy value for %s.%s", c.label(), a, bug))
 	}
-	return &change{address: a, action: remove, provider: c.key, before: o.value, after: none, private: reply.PlannedPrivate, prior: o, cbd: o.cbd}, true
+	return &change{
+		address: a, action: remove, provider: c.key, before: o.value, after: none, private: reply.PlannedPrivate, prior: o, cbd: o.cbd,
+	}, true
 }
 
 // planData reads a data source, or plans that it is read in the apply.
@@ -227,7 +243,9 @@ func (w *walk) planData(b *block, a address, r repetition) bool {
 		w.mu.Unlock()
 	}
 	if !config.IsWhollyKnown() || pending {
-		w.note(&change{address: a, action: read, provider: c.key, before: cty.NullVal(s.ty), after: proposedUnknown(s.attributes, config), block: b})
+		w.note(&change{
+			address: a, action: read, provider: c.key, before: cty.NullVal(s.ty), after: proposedUnknown(s.attributes, config), block: b,
+		})
 		return true
 	}
 	v, ok := w.readData(c, b, a, config)
@@ -259,7 +277,9 @@ func (w *walk) readData(c *client, b *block, a address, config cty.Value) (cty.V
 	if err != nil {
 		return cty.NilVal, w.add(broken(err)...)
 	}
-	reply, err := c.server.ReadDataSource(w.ctx, &tfprotov6.ReadDataSourceRequest{TypeName: b.typ, Config: d, ClientCapabilities: &tfprotov6.ReadDataSourceClientCapabilities{DeferralAllowed: c.defers}})
+	reply, err := c.server.ReadDataSource(w.ctx, &tfprotov6.ReadDataSourceRequest{
+		TypeName: b.typ, Config: d, ClientCapabilities: &tfprotov6.ReadDataSourceClientCapabilities{DeferralAllowed: c.defers},
+	})
 	if err != nil {
 		return cty.NilVal, w.add(broken(err)...)
 	}
@@ -269,11 +289,13 @@ func (w *walk) readData(c *client, b *block, a address, config cty.Value) (cty.V
 	v, _, err := decode(reply.State, s.ty)
 	switch {
 	case err != nil:
-		return v, w.add(failure("Provider produced invalid object", "Provider %q produced an invalid value for %s: %v.%s", c.label(), a, err, bug))
+		return v, w.add(failure("Provider produced invalid object", "Provider %q produced an invalid value for %s: %v.%s",
+			c.label(), a, err, bug))
 	case v.IsNull():
 		return v, w.add(failure("Provider produced null object", "Provider %q produced a null value for %s.%s", c.label(), a, bug))
 	case !v.IsWhollyKnown():
-		return v, w.add(failure("Provider produced invalid object", "Provider %q produced a value for %s that is not wholly known.%s", c.label(), a, bug))
+		return v, w.add(failure("Provider produced invalid object", "Provider %q produced a value for %s that is not wholly known.%s",
+			c.label(), a, bug))
 	}
 	return v, true
 }

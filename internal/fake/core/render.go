@@ -106,7 +106,9 @@ func providerName(key string) string {
 
 // JSON is the plan as `terraform show -json` has it.
 func (p *Plan) JSON() *tfjson.Plan {
-	out := &tfjson.Plan{FormatVersion: "1.2", TerraformVersion: version, OutputChanges: map[string]*tfjson.Change{}, PlannedValues: p.planned()}
+	out := &tfjson.Plan{
+		FormatVersion: "1.2", TerraformVersion: version, OutputChanges: map[string]*tfjson.Change{}, PlannedValues: p.planned(),
+	}
 	for _, c := range p.changes {
 		typ, name := c.parts()
 		x := &tfjson.ResourceChange{
@@ -134,7 +136,9 @@ func (p *Plan) JSON() *tfjson.Plan {
 		out.ResourceChanges = append(out.ResourceChanges, x)
 	}
 	for name, c := range p.outputChanges() {
-		out.OutputChanges[name] = &tfjson.Change{Actions: c.action.json(), Before: plain(c.before), After: plain(c.after), AfterUnknown: unknowns(c.after)}
+		out.OutputChanges[name] = &tfjson.Change{
+			Actions: c.action.json(), Before: plain(c.before), After: plain(c.after), AfterUnknown: unknowns(c.after),
+		}
 	}
 	return out
 }
@@ -225,7 +229,9 @@ func (s *state) json() *tfjson.State {
 
 // flat is the state as the checks of old see it.
 func (w *Workspace) flat() *terraform.State {
-	root := &terraform.ModuleState{Path: []string{"root"}, Outputs: map[string]*terraform.OutputState{}, Resources: map[string]*terraform.ResourceState{}}
+	root := &terraform.ModuleState{
+		Path: []string{"root"}, Outputs: map[string]*terraform.OutputState{}, Resources: map[string]*terraform.ResourceState{},
+	}
 	out := &terraform.State{Version: 3, TFVersion: version, Modules: []*terraform.ModuleState{root}}
 	s := w.JSON()
 	if s.Values == nil {
@@ -256,7 +262,9 @@ func (w *Workspace) flat() *terraform.State {
 		}
 		root.Resources[key] = &terraform.ResourceState{
 			Provider: r.ProviderName, Type: r.Type, Dependencies: r.DependsOn,
-			Primary: &terraform.InstanceState{ID: id, Attributes: attributes, Tainted: r.Tainted, Meta: map[string]any{"schema_version": int(r.SchemaVersion)}},
+			Primary: &terraform.InstanceState{
+				ID: id, Attributes: attributes, Tainted: r.Tainted, Meta: map[string]any{"schema_version": int(r.SchemaVersion)},
+			},
 		}
 	}
 	return out
@@ -303,7 +311,8 @@ func (p *Plan) Text() string {
 	added, changed, destroyed, imported := 0, 0, 0, p.imported()
 	for _, c := range p.changes {
 		says := map[action]string{
-			create: "will be created", update: "will be updated in-place", remove: "will be destroyed", replace: "must be replaced", swap: "must be replaced",
+			create: "will be created", update: "will be updated in-place", remove: "will be destroyed", replace: "must be replaced",
+			swap: "must be replaced",
 			read: "will be read during apply",
 		}[c.action]
 		if c.reason == "tainted" {

@@ -99,7 +99,8 @@ func unsupportedField(step resource.TestStep) string {
 		"ResourceName": true, "PreConfig": true, "Taint": true, "Config": true, "Check": true, "Destroy": true, "ExpectNonEmptyPlan": true,
 		"ExpectError": true, "ConfigPlanChecks": true, "RefreshPlanChecks": true, "ConfigStateChecks": true, "PlanOnly": true, "SkipFunc": true,
 		"ImportState": true, "ImportStateKind": true, "ImportPlanChecks": true, "ImportStateId": true, "ImportStateVerify": true,
-		"ImportStateVerifyIdentifierAttribute": true, "ImportStateVerifyIgnore": true, "ImportStateCheck": true, "RefreshState": true, "ImportStateIdFunc": true,
+		"ImportStateVerifyIdentifierAttribute": true, "ImportStateVerifyIgnore": true, "ImportStateCheck": true,
+		"RefreshState": true, "ImportStateIdFunc": true,
 	}
 	v := reflect.ValueOf(step)
 	for i := range v.NumField() {
@@ -117,7 +118,8 @@ func (w *Workspace) configStep(ctx context.Context, step resource.TestStep) erro
 			return err
 		}
 	}
-	first, again := "After applying this test step, the non-refresh plan was not empty.", "After applying this test step, the refresh plan was not empty."
+	first, again := "After applying this test step, the non-refresh plan was not empty.",
+		"After applying this test step, the refresh plan was not empty."
 	if step.PlanOnly {
 		first, again = "The non-refresh plan was not empty.", "The refresh plan was not empty."
 	}
@@ -282,11 +284,15 @@ func (w *Workspace) importStep(ctx context.Context, t *testing.T, n int, step re
 		}
 		switch {
 		case c.importing == nil:
-			return fmt.Errorf("importing resource %s: expected an import operation, got %q action with plan\n%s", step.ResourceName, c.action, p.Text())
+			return fmt.Errorf("importing resource %s: expected an import operation, got %q action with plan\n%s",
+				step.ResourceName, c.action, p.Text())
 		case !step.ExpectNonEmptyPlan && c.action != noop:
-			return fmt.Errorf("importing resource %s: expected a no-op import operation, got %q action with plan\n%s", step.ResourceName, c.action, p.Text())
-		case at != nil && at.current.identity != cty.NilVal && c.prior != nil && step.ImportStateKind == resource.ImportBlockWithResourceIdentity && !c.prior.identity.RawEquals(at.current.identity):
-			return fmt.Errorf("importing resource %s: expected identity values %#v, got %#v", step.ResourceName, at.current.identity, c.prior.identity)
+			return fmt.Errorf("importing resource %s: expected a no-op import operation, got %q action with plan\n%s",
+				step.ResourceName, c.action, p.Text())
+		case at != nil && at.current.identity != cty.NilVal && c.prior != nil &&
+			step.ImportStateKind == resource.ImportBlockWithResourceIdentity && !c.prior.identity.RawEquals(at.current.identity):
+			return fmt.Errorf("importing resource %s: expected identity values %#v, got %#v", step.ResourceName,
+				at.current.identity, c.prior.identity)
 		}
 		return checkPlan(ctx, p, step.ImportPlanChecks.PreApply)
 	}
@@ -335,7 +341,8 @@ func verifyImport(step resource.TestStep, old, got *terraform.State) error {
 			return fmt.Errorf("ImportStateVerify: nothing in the state has the %s %q of the imported %s", by, r.Primary.Attributes[by], key)
 		}
 		if before, after := keep(was), keep(r); !maps.Equal(before, after) {
-			return fmt.Errorf("ImportStateVerify attributes not equivalent. Difference is shown below. The - symbol indicates attributes missing after import.\n\n%s", cmp.Diff(before, after))
+			return fmt.Errorf("ImportStateVerify attributes not equivalent. Difference is shown below. The - symbol indicates attributes missing "+
+				"after import.\n\n%s", cmp.Diff(before, after))
 		}
 	}
 	return nil

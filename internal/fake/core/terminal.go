@@ -143,7 +143,10 @@ func (t *Terminal) apply(ctx context.Context, f flags) (string, error) {
 			return "", fmt.Errorf("no plan %s", f.args[0])
 		}
 		if p.serial != t.state.serial {
-			return "", failed{"\nError: Saved plan is stale\n\nThe given plan file can no longer be applied because the state was changed by another operation after the plan was created.\n"}
+			return "", failed{
+				"\nError: Saved plan is stale\n\nThe given plan file can no longer be applied because the state was changed by another operation " +
+					"after the plan was created.\n",
+			}
 		}
 	} else {
 		var err error

@@ -21,7 +21,9 @@ var dataType = cty.Object(map[string]cty.Type{
 	"id": cty.String, "input": cty.DynamicPseudoType, "output": cty.DynamicPseudoType, "triggers_replace": cty.DynamicPseudoType,
 })
 
-func (builtinProvider) GetProviderSchema(context.Context, *tfprotov6.GetProviderSchemaRequest) (*tfprotov6.GetProviderSchemaResponse, error) {
+func (builtinProvider) GetProviderSchema(context.Context, *tfprotov6.GetProviderSchemaRequest) (*tfprotov6.GetProviderSchemaResponse,
+	error,
+) {
 	return &tfprotov6.GetProviderSchemaResponse{ResourceSchemas: map[string]*tfprotov6.Schema{"terraform_data": {Block: &tfprotov6.SchemaBlock{
 		Attributes: []*tfprotov6.SchemaAttribute{
 			{Name: "id", Type: tftypes.String, Computed: true},
@@ -32,23 +34,33 @@ func (builtinProvider) GetProviderSchema(context.Context, *tfprotov6.GetProvider
 	}}}}, nil
 }
 
-func (builtinProvider) GetResourceIdentitySchemas(context.Context, *tfprotov6.GetResourceIdentitySchemasRequest) (*tfprotov6.GetResourceIdentitySchemasResponse, error) {
+func (builtinProvider) GetResourceIdentitySchemas(context.Context,
+	*tfprotov6.GetResourceIdentitySchemasRequest,
+) (*tfprotov6.GetResourceIdentitySchemasResponse, error) {
 	return &tfprotov6.GetResourceIdentitySchemasResponse{}, nil
 }
 
-func (builtinProvider) ValidateProviderConfig(context.Context, *tfprotov6.ValidateProviderConfigRequest) (*tfprotov6.ValidateProviderConfigResponse, error) {
+func (builtinProvider) ValidateProviderConfig(context.Context,
+	*tfprotov6.ValidateProviderConfigRequest,
+) (*tfprotov6.ValidateProviderConfigResponse, error) {
 	return &tfprotov6.ValidateProviderConfigResponse{}, nil
 }
 
-func (builtinProvider) ConfigureProvider(context.Context, *tfprotov6.ConfigureProviderRequest) (*tfprotov6.ConfigureProviderResponse, error) {
+func (builtinProvider) ConfigureProvider(context.Context, *tfprotov6.ConfigureProviderRequest) (*tfprotov6.ConfigureProviderResponse,
+	error,
+) {
 	return &tfprotov6.ConfigureProviderResponse{}, nil
 }
 
-func (builtinProvider) ValidateResourceConfig(context.Context, *tfprotov6.ValidateResourceConfigRequest) (*tfprotov6.ValidateResourceConfigResponse, error) {
+func (builtinProvider) ValidateResourceConfig(context.Context,
+	*tfprotov6.ValidateResourceConfigRequest,
+) (*tfprotov6.ValidateResourceConfigResponse, error) {
 	return &tfprotov6.ValidateResourceConfigResponse{}, nil
 }
 
-func (builtinProvider) UpgradeResourceState(_ context.Context, r *tfprotov6.UpgradeResourceStateRequest) (*tfprotov6.UpgradeResourceStateResponse, error) {
+func (builtinProvider) UpgradeResourceState(_ context.Context,
+	r *tfprotov6.UpgradeResourceStateRequest,
+) (*tfprotov6.UpgradeResourceStateResponse, error) {
 	return &tfprotov6.UpgradeResourceStateResponse{UpgradedState: &tfprotov6.DynamicValue{JSON: r.RawState.JSON}}, nil
 }
 
@@ -56,7 +68,9 @@ func (builtinProvider) ReadResource(_ context.Context, r *tfprotov6.ReadResource
 	return &tfprotov6.ReadResourceResponse{NewState: r.CurrentState, Private: r.Private}, nil
 }
 
-func (builtinProvider) PlanResourceChange(_ context.Context, r *tfprotov6.PlanResourceChangeRequest) (*tfprotov6.PlanResourceChangeResponse, error) {
+func (builtinProvider) PlanResourceChange(_ context.Context, r *tfprotov6.PlanResourceChangeRequest) (*tfprotov6.PlanResourceChangeResponse,
+	error,
+) {
 	prior, _, err := decode(r.PriorState, dataType)
 	if err != nil {
 		return nil, err
@@ -85,7 +99,9 @@ func (builtinProvider) PlanResourceChange(_ context.Context, r *tfprotov6.PlanRe
 	return out, err
 }
 
-func (builtinProvider) ApplyResourceChange(_ context.Context, r *tfprotov6.ApplyResourceChangeRequest) (*tfprotov6.ApplyResourceChangeResponse, error) {
+func (builtinProvider) ApplyResourceChange(_ context.Context,
+	r *tfprotov6.ApplyResourceChangeRequest,
+) (*tfprotov6.ApplyResourceChangeResponse, error) {
 	planned, _, err := decode(r.PlannedState, dataType)
 	if err != nil || planned.IsNull() {
 		return &tfprotov6.ApplyResourceChangeResponse{NewState: r.PlannedState}, err

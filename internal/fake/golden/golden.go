@@ -87,9 +87,11 @@ func compare(t *testing.T, file, got string, split func(string) []string, breaki
 			t.Fatal(err)
 		}
 	case len(breaks) > 0:
-		t.Errorf("%s: other versions do not live with this change; the guide on upgrades says what may change in which release, and `make golden BREAKING=1` accepts it:\n%s", file, strings.Join(breaks, "\n"))
+		t.Errorf("%s: other versions do not live with this change; the guide on upgrades says what may change in which release, and `make "+
+			"golden BREAKING=1` accepts it:\n%s", file, strings.Join(breaks, "\n"))
 	default:
-		t.Errorf("%s: the format has changed, in a way that other versions live with; `make golden` accepts it:\n%s", file, strings.Join(append(signed("-", removed), signed("+", added)...), "\n"))
+		t.Errorf("%s: the format has changed, in a way that other versions live with; `make golden` accepts it:\n%s",
+			file, strings.Join(append(signed("-", removed), signed("+", added)...), "\n"))
 	}
 }
 

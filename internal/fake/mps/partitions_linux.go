@@ -40,7 +40,8 @@ func (d *daemon) partition(name string, args []string) string {
 		fmt.Fprintf(&out, "GPU           Partition  free   used   free  used  clients\n                         chunk  chunk  SM    SM\n")
 		fmt.Fprintf(&out, "%s  -  %d  %d  %d  %d  -\n", short, free, chunks-free, free*chunkSMs, (chunks-free)*chunkSMs)
 		for _, p := range d.partitions {
-			fmt.Fprintf(&out, "%s  %s  -  %d  -  %d  %s\n", short, p.id[:10], p.chunks, p.chunks*chunkSMs, map[bool]string{true: "Yes", false: "No"}[d.inUse(p)])
+			fmt.Fprintf(&out, "%s  %s  -  %d  -  %d  %s\n", short, p.id[:10], p.chunks, p.chunks*chunkSMs,
+				map[bool]string{true: "Yes", false: "No"}[d.inUse(p)])
 		}
 		return strings.TrimSpace(out.String())
 	}

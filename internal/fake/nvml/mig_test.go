@@ -111,15 +111,19 @@ func TestPlaces(t *testing.T) {
 		result nvml.Return
 		start  int
 	}{
-		"free":                     {next: place{id3g, 4}, start: 4},
-		"the driver's choice":      {there: []place{{id1g, 0}}, next: place{id2g, -1}, start: 2},
-		"overlap":                  {there: []place{{id3g, 4}}, next: place{id1g, 6}, result: nvml.ERROR_INSUFFICIENT_RESOURCES},
-		"no such start":            {next: place{id3g, 2}, result: nvml.ERROR_INVALID_ARGUMENT},
-		"as many as there may be":  {there: []place{{id1gME, 0}}, next: place{id1gME, 1}, result: nvml.ERROR_INSUFFICIENT_RESOURCES},
-		"the driver strands a 1g":  {there: []place{{id3g, -1}, {id2g, -1}, {id1g, -1}}, next: place{id1g, -1}, result: nvml.ERROR_INSUFFICIENT_RESOURCES},
-		"which fits when chosen":   {there: []place{{id3g, 4}, {id2g, 0}, {id1g, 2}}, next: place{id1g, 3}, start: 3},
-		"3g and 4g are whole":      {there: []place{{id4g, 0}, {id3g, 4}}, next: place{id1g, -1}, result: nvml.ERROR_INSUFFICIENT_RESOURCES},
-		"seven leave slice 7 free": {there: []place{{id1g, -1}, {id1g, -1}, {id1g, -1}, {id1g, -1}, {id1g, -1}, {id1g, -1}}, next: place{id1g, -1}, start: 6},
+		"free":                    {next: place{id3g, 4}, start: 4},
+		"the driver's choice":     {there: []place{{id1g, 0}}, next: place{id2g, -1}, start: 2},
+		"overlap":                 {there: []place{{id3g, 4}}, next: place{id1g, 6}, result: nvml.ERROR_INSUFFICIENT_RESOURCES},
+		"no such start":           {next: place{id3g, 2}, result: nvml.ERROR_INVALID_ARGUMENT},
+		"as many as there may be": {there: []place{{id1gME, 0}}, next: place{id1gME, 1}, result: nvml.ERROR_INSUFFICIENT_RESOURCES},
+		"the driver strands a 1g": {
+			there: []place{{id3g, -1}, {id2g, -1}, {id1g, -1}}, next: place{id1g, -1}, result: nvml.ERROR_INSUFFICIENT_RESOURCES,
+		},
+		"which fits when chosen": {there: []place{{id3g, 4}, {id2g, 0}, {id1g, 2}}, next: place{id1g, 3}, start: 3},
+		"3g and 4g are whole":    {there: []place{{id4g, 0}, {id3g, 4}}, next: place{id1g, -1}, result: nvml.ERROR_INSUFFICIENT_RESOURCES},
+		"seven leave slice 7 free": {
+			there: []place{{id1g, -1}, {id1g, -1}, {id1g, -1}, {id1g, -1}, {id1g, -1}, {id1g, -1}}, next: place{id1g, -1}, start: 6,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := machine(t, inMIG(hopper()))

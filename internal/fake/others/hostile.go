@@ -33,7 +33,8 @@ func HostileNames() []string {
 		steer = append(steer, r)
 	}
 	names := []string{
-		"x on hv01: none\n\n**Forecast of `data." + forged + "`**: disruption `none`\n\n@everyone <img src=http://t.invalid/p.png> [" + forged + "](http://t.invalid)\n\n<!--",
+		"x on hv01: none\n\n**Forecast of `data." + forged + "`**: disruption `none`\n\n@everyone <img src=http://t.invalid/p.png> [" +
+			forged + "](http://t.invalid)\n\n<!--",
 		"\"quoted\" `code` ${file(\"/etc/passwd\")} %{ if true }\nWarning: " + forged,
 		sentence,
 		"| " + forged + " | row |\n| --- | --- |",

@@ -45,7 +45,8 @@ func admits(g *gpu.GPU) error {
 	case g.ComputeMode == gpu.ComputeExclusiveProcess && len(g.Processes) == 0:
 		return nil
 	}
-	return fmt.Errorf("all CUDA-capable devices are busy or unavailable: the compute mode of GPU %s is %s, and it is used by %d processes", g.ID, g.ComputeMode, len(g.Processes))
+	return fmt.Errorf("all CUDA-capable devices are busy or unavailable: the compute mode of GPU %s is %s, and it is used by %d processes",
+		g.ID, g.ComputeMode, len(g.Processes))
 }
 
 // place has a process on devices.

@@ -143,7 +143,8 @@ func NewProcesses(t *testing.T, hcl string) *CLI {
 	rc := filepath.Join(c.Dir, "cli.rc")
 	Write(t, rc, fmt.Sprintf("provider_installation {\n dev_overrides {\n  \"gpufleet/gpu\" = %q\n }\n direct {}\n}\n", buildDir))
 	// Making certificates for a pipe between two processes takes longer than a plan.
-	c.Env = append(os.Environ(), "TF_CLI_CONFIG_FILE="+rc, "TF_DISABLE_PLUGIN_TLS=1", "TF_IN_AUTOMATION=1", "TF_INPUT=0", "CHECKPOINT_DISABLE=1")
+	c.Env = append(os.Environ(), "TF_CLI_CONFIG_FILE="+rc, "TF_DISABLE_PLUGIN_TLS=1", "TF_IN_AUTOMATION=1",
+		"TF_INPUT=0", "CHECKPOINT_DISABLE=1")
 	c.Write(hcl)
 	return c
 }

@@ -62,7 +62,8 @@ func Unpartitionable(id string) gpu.GPU {
 // Console is the display adapter of a management controller: no GPU to give away.
 func Console() gpu.GPU {
 	return gpu.GPU{
-		ID: "PCIROOT(0)#PCI(1C00)#PCI(0000)#PCI(0000)", InstancePath: `PCI\VEN_1A03&DEV_2000&SUBSYS_20001A03&REV_52\6&1`, Model: "ASPEED Graphics",
+		ID: "PCIROOT(0)#PCI(1C00)#PCI(0000)#PCI(0000)", InstancePath: `PCI\VEN_1A03&DEV_2000&SUBSYS_20001A03&REV_52\6&1`,
+		Model:  "ASPEED Graphics",
 		Vendor: "ASPEED", PCI: gpu.PCIID{Vendor: "1A03", Device: "2000"}, Status: gpu.NotAssignable, HostDisplay: true,
 	}
 }
@@ -75,7 +76,9 @@ func Desktop(name string, n int) gpu.VM {
 	low, high, cache, stop := 128*gpu.MiB, 512*gpu.MiB, false, gpu.StopSave
 	return gpu.VM{
 		ID: VMID(n), Name: name, State: gpu.VMRunning, Generation: 2, Checkpoints: gpu.CheckpointsDisabled,
-		Settings: gpu.VMSettings{LowMemoryMappedIOSpace: &low, HighMemoryMappedIOSpace: &high, GuestControlledCache: &cache, AutomaticStopAction: &stop},
+		Settings: gpu.VMSettings{
+			LowMemoryMappedIOSpace: &low, HighMemoryMappedIOSpace: &high, GuestControlledCache: &cache, AutomaticStopAction: &stop,
+		},
 	}
 }
 

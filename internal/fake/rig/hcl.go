@@ -19,7 +19,8 @@ func (r *Rig) BlockOf(owner string, more ...string) string {
 // LateBlock is a provider block that goes by terraform_data.fleet.output, the path of the rig's fleet,
 // which is known only at apply: of each generation anew.
 func (r *Rig) LateBlock(generation int, where string) string {
-	return fmt.Sprintf("resource \"terraform_data\" \"fleet\" {\n  input            = %q\n  triggers_replace = %d\n}\nprovider \"gpu\" {\n  %s\n  owner = \"test\"\n}\n",
+	return fmt.Sprintf("resource \"terraform_data\" \"fleet\" {\n  input            = %q\n  triggers_replace = %d\n}\nprovider \"gpu\" {\n  "+
+		"%s\n  owner = \"test\"\n}\n",
 		r.Fleet.Path(), generation, where)
 }
 
@@ -38,7 +39,8 @@ const VDI = "gpu_partition_config.vdi"
 // ConfigOf is a partition config "vdi" of so many partitions on hosts, with more
 // arguments.
 func ConfigOf(count int, hosts []string, more ...string) string {
-	return fmt.Sprintf("resource \"gpu_partition_config\" \"vdi\" {\n  name  = \"vdi\"\n  hosts = [\"%s\"]\n  gpu_p = { partition_count = %d }\n  %s\n}\n",
+	return fmt.Sprintf("resource \"gpu_partition_config\" \"vdi\" {\n  name  = \"vdi\"\n  hosts = [\"%s\"]\n  gpu_p = { partition_count = "+
+		"%d }\n  %s\n}\n",
 		strings.Join(hosts, `", "`), count, strings.Join(more, "\n  "))
 }
 
@@ -47,7 +49,8 @@ var Config4 = ConfigOf(4, Both)
 
 // AssignAll gives each of the VMs, which may be shut down, a partition of any config.
 func AssignAll(names []string, more string) string {
-	return fmt.Sprintf("resource \"gpu_vm_assignment\" \"avd\" {\n  for_each  = toset([\"%s\"])\n  vm        = each.key\n  partition = {}\n  power     = { allow_shutdown = true }\n%s}\n",
+	return fmt.Sprintf("resource \"gpu_vm_assignment\" \"avd\" {\n  for_each  = toset([\"%s\"])\n  vm        = each.key\n  partition = {}\n "+
+		" power     = { allow_shutdown = true }\n%s}\n",
 		strings.Join(names, `", "`), more)
 }
 
@@ -61,7 +64,8 @@ func Assignment(vm string, more ...string) string { return AssignmentOf("a", vm,
 
 // Assign gives a VM a partition of config "vdi".
 func Assign(vm, power string, more ...string) string {
-	return AssignmentOf(vm, vm, "partition = {\n    config = gpu_partition_config.vdi.id\n    "+strings.Join(more, "\n    ")+"\n  }", "power = { "+power+" }")
+	return AssignmentOf(vm, vm, "partition = {\n    config = gpu_partition_config.vdi.id\n    "+strings.Join(more, "\n    ")+"\n  }",
+		"power = { "+power+" }")
 }
 
 // Arguments of assignments.

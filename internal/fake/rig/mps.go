@@ -49,7 +49,8 @@ const (
 
 // SharingOf is the config "inference" on gpu01 with one kind, and more arguments.
 func SharingOf(kind, layout string, more ...string) string {
-	return fmt.Sprintf("resource \"gpu_partition_config\" \"inference\" {\n  name  = \"inference\"\n  hosts = [\"gpu01\"]\n  %s = { %s }\n  %s\n}\n",
+	return fmt.Sprintf(
+		"resource \"gpu_partition_config\" \"inference\" {\n  name  = \"inference\"\n  hosts = [\"gpu01\"]\n  %s = { %s }\n  %s\n}\n",
 		kind, layout, strings.Join(more, "\n  "))
 }
 

@@ -175,7 +175,8 @@ func (r *Rig) WantVM(name string, state gpu.VMState, adapters int) {
 	r.T.Helper()
 	v, host := r.VM(name)
 	if v.State != state || len(v.PartitionAdapters) != adapters {
-		r.T.Errorf("VM %s on %s is %s with %d partition adapters, want %s with %d", name, host, v.State, len(v.PartitionAdapters), state, adapters)
+		r.T.Errorf("VM %s on %s is %s with %d partition adapters, want %s with %d", name, host, v.State,
+			len(v.PartitionAdapters), state, adapters)
 	}
 }
 
@@ -326,7 +327,9 @@ func (r *Rig) WantUntouched(before []byte) {
 // succeed.
 func (r *Rig) Fail(host string, op simulated.Op, object string, after, times int) {
 	r.T.Helper()
-	r.Must(r.Fleet.InjectFault(context.Background(), host, simulated.Fault{Op: op, Object: object, After: after, Times: times, Detail: "injected by the test"}))
+	r.Must(r.Fleet.InjectFault(context.Background(), host, simulated.Fault{
+		Op: op, Object: object, After: after, Times: times, Detail: "injected by the test",
+	}))
 }
 
 // NeverStops makes every stop of a VM fail, or of all VMs of the hosts if it is "".

@@ -33,7 +33,8 @@ func Inference(hosts int) gpu.Snapshot {
 
 // SharedConfig is a config of a name that is its label too, of a kind on hosts.
 func SharedConfig(name, kind string, hosts ...string) string {
-	return fmt.Sprintf("resource \"gpu_partition_config\" %q {\n  name  = %q\n  hosts = [\"%s\"]\n  %s\n}\n", name, name, strings.Join(hosts, `", "`), kind)
+	return fmt.Sprintf("resource \"gpu_partition_config\" %q {\n  name  = %q\n  hosts = [\"%s\"]\n  %s\n}\n",
+		name, name, strings.Join(hosts, `", "`), kind)
 }
 
 // Kinds of sharedConfig.
@@ -62,7 +63,8 @@ var MPSOn01 = SharedConfig("mps", ByMPS, "gpu01")
 
 // MLPool is the pool "ml" of all GPUs of hosts, with more arguments.
 func MLPool(hosts []string, more ...string) string {
-	return fmt.Sprintf("resource \"gpu_pool\" \"ml\" {\n  name  = \"ml\"\n  hosts = [\"%s\"]\n  %s\n}\n", strings.Join(hosts, `", "`), strings.Join(more, "\n  "))
+	return fmt.Sprintf("resource \"gpu_pool\" \"ml\" {\n  name  = \"ml\"\n  hosts = [\"%s\"]\n  %s\n}\n",
+		strings.Join(hosts, `", "`), strings.Join(more, "\n  "))
 }
 
 // Share is a share's claim on a host.

@@ -21,7 +21,8 @@ func L40s(n int) gpu.GPU {
 		ID: VGPUCard(n), Model: "NVIDIA L40S", Vendor: "NVIDIA", PCI: gpu.PCIID{Vendor: "10DE", Device: "26B9"}, VRAM: 48 * 1024 * gpu.MiB,
 		Driver: gpu.Driver{Version: "580.95.02"}, Address: fmt.Sprintf("0000:%02x:00.0", 0x41+n), ComputeMode: gpu.ComputeDefault,
 		VGPU: &gpu.VGPU{Functions: 32, HeterogeneousSupported: true, Types: []gpu.VGPUType{
-			offered("L40S-2Q", 2, 24), offered("L40S-12Q", 12, 4), offered("L40S-12C", 12, 4), offered("L40S-24Q", 24, 2), offered("L40S-48Q", 48, 1),
+			offered("L40S-2Q", 2, 24), offered("L40S-12Q", 12, 4), offered("L40S-12C", 12, 4), offered("L40S-24Q", 24, 2),
+			offered("L40S-48Q", 48, 1),
 		}},
 	}
 }

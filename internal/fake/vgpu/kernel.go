@@ -90,7 +90,10 @@ type device struct {
 // New makes a host with its virtual functions off.
 func New(t testing.TB, cards ...Card) *Kernel {
 	t.Helper()
-	k := &Kernel{t: t, root: filepath.Join(t.TempDir(), "host"), pool: t.TempDir(), texts: map[string]string{}, nvmlOpen: true, failures: map[string]error{}}
+	k := &Kernel{
+		t: t, root: filepath.Join(t.TempDir(), "host"), pool: t.TempDir(), texts: map[string]string{},
+		nvmlOpen: true, failures: map[string]error{},
+	}
 	for i, c := range cards {
 		k.cards = append(k.cards, &card{Card: c, uuid: fmt.Sprintf("GPU-00000000-0000-0000-0000-%012d", i+1)})
 	}

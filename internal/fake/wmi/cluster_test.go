@@ -14,7 +14,8 @@ import (
 // several ways.
 func TestAClusterHasTheVMsOfAllNodes(t *testing.T) {
 	r := newRig(t, inCluster)
-	rows := r.query(hyperv.MSCluster, "SELECT * FROM MSCluster_Resource WHERE Type='Virtual Machine'", "Name", "OwnerNode", "OwnerGroup", "PrivateProperties")
+	rows := r.query(hyperv.MSCluster, "SELECT * FROM MSCluster_Resource WHERE Type='Virtual Machine'",
+		"Name", "OwnerNode", "OwnerGroup", "PrivateProperties")
 	var got, spelled []string
 	for _, row := range rows {
 		id := row.Row("PrivateProperties").String("VmID")

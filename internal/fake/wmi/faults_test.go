@@ -22,7 +22,8 @@ func TestAccessDeniedToMethods(t *testing.T) {
 
 	face := r.query(hyperv.Virtualization, "SELECT * FROM Msvm_PartitionableGpu")[0].Path
 	r.machine.Deny("Msvm_PartitionableGpu.Put")
-	wantFault(t, "a write", r.wmi.Put(t.Context(), hyperv.Virtualization, face, map[string]any{"PartitionCount": int32(2)}), hyperv.AccessDenied)
+	wantFault(t, "a write", r.wmi.Put(t.Context(), hyperv.Virtualization, face, map[string]any{"PartitionCount": int32(2)}),
+		hyperv.AccessDenied)
 	if count := r.host().GPUs[0].Partitionable.Count; count != 4 {
 		t.Errorf("the count is %d", count)
 	}
@@ -91,7 +92,8 @@ func TestClusterServices(t *testing.T) {
 	r.one(hyperv.MSCluster, "SELECT * FROM MSCluster_Cluster")
 
 	r.machine.SharedVolumes(`C:\ClusterStorage\A`, `C:\ClusterStorage\B`)
-	if rows := r.query(hyperv.MSCluster, "SELECT * FROM MSCluster_ClusterSharedVolume", "Name"); len(rows) != 2 || rows[1].String("Name") != `C:\ClusterStorage\B` {
+	if rows := r.query(hyperv.MSCluster, "SELECT * FROM MSCluster_ClusterSharedVolume", "Name"); len(rows) != 2 ||
+		rows[1].String("Name") != `C:\ClusterStorage\B` {
 		t.Errorf("the volumes are %+v", rows)
 	}
 }

@@ -141,7 +141,8 @@ const (
 func (v *view) groups() []*Object {
 	const class = "MSCluster_ResourceGroup"
 	out := []*Object{v.make(class, fields{
-		"Name": "Cluster Group", "Id": derivedGUID("group"), "GroupType": coreGroup, "OwnerNode": v.coreOwner(), "State": groupOnline, "IsCore": true,
+		"Name": "Cluster Group", "Id": derivedGUID("group"), "GroupType": coreGroup, "OwnerNode": v.coreOwner(),
+		"State": groupOnline, "IsCore": true,
 	})}
 	for _, r := range v.roles() {
 		group, _ := v.states(r.vm)

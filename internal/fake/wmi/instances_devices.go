@@ -16,7 +16,8 @@ func instancePath(g *gpu.GPU) string {
 	if g.Dismounted {
 		bus = "PCIP"
 	}
-	return fmt.Sprintf(`%s\VEN_%s&DEV_%s&SUBSYS_%s&REV_A1\4&%s&0&0000`, bus, g.PCI.Vendor, g.PCI.Device, g.PCI.Subsystem, derivedGUID(g.ID)[:8])
+	return fmt.Sprintf(`%s\VEN_%s&DEV_%s&SUBSYS_%s&REV_A1\4&%s&0&0000`, bus, g.PCI.Vendor, g.PCI.Device,
+		g.PCI.Subsystem, derivedGUID(g.ID)[:8])
 }
 
 // onBus is a GPU's instance path on another bus: a device changes it when it is given

@@ -183,7 +183,8 @@ func (v *view) exchangeComponents() []*Object {
 			for _, item := range [][2]string{{"OSName", vm.Guest}, {"ProcessorArchitecture", "9"}} {
 				items = append(items, `<INSTANCE CLASSNAME="Msvm_KvpExchangeDataItem"><PROPERTY NAME="Caption" TYPE="string"></PROPERTY>`+
 					`<PROPERTY NAME="Data" TYPE="string"><VALUE>`+html.EscapeString(item[1])+`</VALUE></PROPERTY>`+
-					`<PROPERTY NAME="Name" TYPE="string"><VALUE>`+item[0]+`</VALUE></PROPERTY><PROPERTY NAME="Source" TYPE="uint16"><VALUE>2</VALUE></PROPERTY></INSTANCE>`)
+					`<PROPERTY NAME="Name" TYPE="string"><VALUE>`+item[0]+`</VALUE></PROPERTY><PROPERTY NAME="Source" `+
+					`TYPE="uint16"><VALUE>2</VALUE></PROPERTY></INSTANCE>`)
 			}
 		}
 		out = append(out, v.make(class, fields{

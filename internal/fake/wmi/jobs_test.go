@@ -59,13 +59,15 @@ func TestSynchronousMethods(t *testing.T) {
 	r.machine.Synchronous("addresourcesettings")
 	path, method, in := r.add()
 	res := r.invoke(hyperv.Virtualization, path, method, in)
-	if paths := (hyperv.Row{Values: res.Out}).Strings("ResultingResourceSettings"); res.ReturnValue != 0 || res.Out["Job"] != nil || len(paths) != 1 {
+	if paths := (hyperv.Row{Values: res.Out}).Strings("ResultingResourceSettings"); res.ReturnValue != 0 ||
+		res.Out["Job"] != nil || len(paths) != 1 {
 		t.Errorf("the call answers %+v", res)
 	} else if _, err := r.wmi.Get(t.Context(), hyperv.Virtualization, paths[0]); err != nil {
 		t.Error(err)
 	}
 	r.run(r.fleet.SetVMState(t.Context(), alpha, gpu.VMRunning))
-	if res := r.invoke(hyperv.Virtualization, path, method, in); res.ReturnValue != invalidState || res.Out["ResultingResourceSettings"] != nil {
+	if res := r.invoke(hyperv.Virtualization, path, method, in); res.ReturnValue != invalidState ||
+		res.Out["ResultingResourceSettings"] != nil {
 		t.Errorf("a refused call answers %+v", res)
 	}
 }

@@ -154,7 +154,8 @@ func (c *invocation) assignmentOf(s *Object) (gpu.DeviceAssignment, error) {
 	}
 	g, ok := c.assignableAt(paths[0])
 	if !ok {
-		return gpu.DeviceAssignment{}, refuse(rvInvalidParameter, "failed to add device 'Virtual Pci Express Port': %s is no assignable device", paths[0])
+		return gpu.DeviceAssignment{}, refuse(rvInvalidParameter, "failed to add device 'Virtual Pci Express Port': %s is no assignable device",
+			paths[0])
 	}
 	return gpu.DeviceAssignment{GPU: g.ID}, nil
 }

@@ -73,12 +73,13 @@ func TestAddingAndRemovingAdapters(t *testing.T) {
 	}
 	before := r.host()
 	for name, in := range map[string]map[string]any{
-		"no settings":                       add(alpha),
-		"no XML":                            add(alpha, "instance of Msvm_GpuPartitionSettingData {};"),
-		"two instances":                     add(alpha, text+text),
-		"a class that is not there":         add(alpha, strings.Replace(text, partitionSettings, "Msvm_Gpu", 1)),
-		"a class of no resource":            add(alpha, `<INSTANCE CLASSNAME="Msvm_ResourcePoolSettingData"></INSTANCE>`),
-		"a property that is not there":      add(alpha, strings.Replace(text, "</INSTANCE>", `<PROPERTY NAME="X" TYPE="string"></PROPERTY></INSTANCE>`, 1)),
+		"no settings":               add(alpha),
+		"no XML":                    add(alpha, "instance of Msvm_GpuPartitionSettingData {};"),
+		"two instances":             add(alpha, text+text),
+		"a class that is not there": add(alpha, strings.Replace(text, partitionSettings, "Msvm_Gpu", 1)),
+		"a class of no resource":    add(alpha, `<INSTANCE CLASSNAME="Msvm_ResourcePoolSettingData"></INSTANCE>`),
+		"a property that is not there": add(alpha,
+			strings.Replace(text, "</INSTANCE>", `<PROPERTY NAME="X" TYPE="string"></PROPERTY></INSTANCE>`, 1)),
 		"a property of another type":        add(alpha, strings.Replace(text, `TYPE="uint16"`, `TYPE="uint32"`, 1)),
 		"a value of another type":           add(alpha, patch(t, text, "Weight", "<VALUE>heavy</VALUE>")),
 		"an array as a value":               add(alpha, patch(t, text, "ResourceType", array("32770"))),
@@ -98,8 +99,9 @@ func TestAddingAndRemovingAdapters(t *testing.T) {
 			"ResourceSettings":      []string{text},
 		},
 		"a checkpoint's settings": {
-			"AffectedConfiguration": r.one(hyperv.Virtualization, "SELECT * FROM Msvm_VirtualSystemSettingData WHERE VirtualSystemType LIKE '%Snapshot%'").Path,
-			"ResourceSettings":      []string{text},
+			"AffectedConfiguration": r.one(hyperv.Virtualization,
+				"SELECT * FROM Msvm_VirtualSystemSettingData WHERE VirtualSystemType LIKE '%Snapshot%'").Path,
+			"ResourceSettings": []string{text},
 		},
 	} {
 		if r.returns(invalidParameter, management, "AddResourceSettings", in); r.Failed() {
@@ -115,8 +117,10 @@ func TestAddingAndRemovingAdapters(t *testing.T) {
 	if len(adapters) != 1 || adapters[0].PinnedGPU != gpuA {
 		t.Fatalf("the adapters are %+v", adapters)
 	}
-	adapter := r.one(hyperv.Virtualization, `SELECT * FROM Msvm_GpuPartitionSettingData WHERE NOT InstanceID LIKE '%Definition%'`, "InstanceID", "HostResource")
-	if want := `Microsoft:` + alpha + `\` + adapters[0].ID; adapter.String("InstanceID") != want || adapter.Strings("HostResource")[0] != face {
+	adapter := r.one(hyperv.Virtualization, `SELECT * FROM Msvm_GpuPartitionSettingData WHERE NOT InstanceID LIKE '%Definition%'`,
+		"InstanceID", "HostResource")
+	if want := `Microsoft:` + alpha + `\` + adapters[0].ID; adapter.String("InstanceID") != want ||
+		adapter.Strings("HostResource")[0] != face {
 		t.Errorf("the setting is %+v, want %s", adapter, want)
 	}
 
@@ -125,7 +129,8 @@ func TestAddingAndRemovingAdapters(t *testing.T) {
 	modify := func(text string) map[string]any { return map[string]any{"ResourceSettings": []string{text}} }
 	r.returns(invalidParameter, management, "ModifyResourceSettings", modify(text)) // a template
 	r.returns(invalidParameter, management, "ModifyResourceSettings", modify(patch(t, modified, "ResourceSubType", "<VALUE>x</VALUE>")))
-	r.returns(invalidParameter, management, "ModifyResourceSettings", modify(patch(t, modified, "MinPartitionVRAM", "<VALUE>18446744073709551615</VALUE>")))
+	r.returns(invalidParameter, management, "ModifyResourceSettings",
+		modify(patch(t, modified, "MinPartitionVRAM", "<VALUE>18446744073709551615</VALUE>")))
 	r.returns(done, management, "ModifyResourceSettings", modify(patch(t, modified, "MinPartitionVRAM", "<VALUE>4000</VALUE>")))
 	if q := r.vm(alpha).PartitionAdapters[0].Quotas.VRAM.Min; q == nil || *q != 4000 {
 		t.Errorf("the quota is %v", q)
@@ -155,10 +160,12 @@ func TestWritingSystemSettings(t *testing.T) {
 	r.returns(invalidParameter, management, "ModifySystemSettings", modify(patch(t, text, "AutomaticShutdownAction", "<VALUE>9</VALUE>")))
 	r.returns(invalidParameter, management, "ModifySystemSettings", modify(patch(t, text, "Version", "<VALUE>9.0</VALUE>")))
 	r.returns(invalidParameter, management, "ModifySystemSettings", modify(r.template(partitionSettings)))
-	changed := patch(t, patch(t, patch(t, text, "LowMmioGapSize", "<VALUE>3072</VALUE>"), "GuestControlledCacheTypes", "<VALUE>TRUE</VALUE>"), "AutomaticShutdownAction", "<VALUE>2</VALUE>")
+	changed := patch(t, patch(t, patch(t, text, "LowMmioGapSize", "<VALUE>3072</VALUE>"), "GuestControlledCacheTypes", "<VALUE>TRUE</VALUE>"),
+		"AutomaticShutdownAction", "<VALUE>2</VALUE>")
 	r.returns(done, management, "ModifySystemSettings", modify(changed))
 	s := r.vm(alpha).Settings
-	if *s.LowMemoryMappedIOSpace != 3072*gpu.MiB || !*s.GuestControlledCache || *s.AutomaticStopAction != gpu.StopTurnOff || s.HighMemoryMappedIOSpace != nil {
+	if *s.LowMemoryMappedIOSpace != 3072*gpu.MiB || !*s.GuestControlledCache || *s.AutomaticStopAction != gpu.StopTurnOff ||
+		s.HighMemoryMappedIOSpace != nil {
 		t.Errorf("the settings are %+v", s)
 	}
 	r.run(r.fleet.SetVMState(t.Context(), alpha, gpu.VMRunning))
@@ -187,17 +194,19 @@ func TestPoolsAndDevices(t *testing.T) {
 	}
 	one := []string{primordial}
 	for name, in := range map[string]map[string]any{
-		"no name":                      create(settings, one, allocation),
-		"a reserved name":              create(named("primordial"), one, allocation),
-		"no parent":                    create(named("new"), []string{}),
-		"a parent too few":             create(named("new"), one, allocation, allocation),
-		"a parent that is not there":   create(named("new"), []string{strings.Replace(primordial, "Microsoft:", "x", 1)}, allocation),
-		"a pool below a pool":          create(named("new"), []string{pool("vdi")}, allocation),
-		"an allocation of memory":      create(named("new"), one, patch(t, allocation, "ResourceType", "<VALUE>4</VALUE>")),
-		"an allocation of some pool":   create(named("new"), one, patch(t, allocation, "PoolID", "<VALUE>vdi</VALUE>")),
-		"a member that is not there":   create(named("new"), one, patch(t, allocation, "HostResource", array(strings.Replace(device.Path, "PCIP", "PCI", 1)))),
-		"settings that are no pool's":  create(allocation, one, allocation),
-		"a member that is a partition": create(named("new"), one, patch(t, allocation, "HostResource", array(r.query(hyperv.Virtualization, "SELECT * FROM Msvm_PartitionableGpu")[0].Path))),
+		"no name":                    create(settings, one, allocation),
+		"a reserved name":            create(named("primordial"), one, allocation),
+		"no parent":                  create(named("new"), []string{}),
+		"a parent too few":           create(named("new"), one, allocation, allocation),
+		"a parent that is not there": create(named("new"), []string{strings.Replace(primordial, "Microsoft:", "x", 1)}, allocation),
+		"a pool below a pool":        create(named("new"), []string{pool("vdi")}, allocation),
+		"an allocation of memory":    create(named("new"), one, patch(t, allocation, "ResourceType", "<VALUE>4</VALUE>")),
+		"an allocation of some pool": create(named("new"), one, patch(t, allocation, "PoolID", "<VALUE>vdi</VALUE>")),
+		"a member that is not there": create(named("new"), one,
+			patch(t, allocation, "HostResource", array(strings.Replace(device.Path, "PCIP", "PCI", 1)))),
+		"settings that are no pool's": create(allocation, one, allocation),
+		"a member that is a partition": create(named("new"), one,
+			patch(t, allocation, "HostResource", array(r.query(hyperv.Virtualization, "SELECT * FROM Msvm_PartitionableGpu")[0].Path))),
 	} {
 		if r.returns(invalidParameter, service, "CreatePool", in); r.Failed() {
 			t.Fatal(name)
@@ -211,7 +220,9 @@ func TestPoolsAndDevices(t *testing.T) {
 	}
 
 	modify := func(pool string, members ...string) map[string]any {
-		return map[string]any{"ChildPool": pool, "ParentPools": one, "AllocationSettings": []string{patch(t, allocation, "HostResource", array(members...))}}
+		return map[string]any{
+			"ChildPool": pool, "ParentPools": one, "AllocationSettings": []string{patch(t, allocation, "HostResource", array(members...))},
+		}
 	}
 	r.returns(invalidParameter, service, "ModifyPoolResources", modify(primordial))
 	r.returns(inUse, service, "ModifyPoolResources", modify(pool("vdi"), device.Path)) // of another pool
@@ -222,7 +233,8 @@ func TestPoolsAndDevices(t *testing.T) {
 		return map[string]any{"AffectedConfiguration": r.settings(beta), "ResourceSettings": []string{text}}
 	}
 	r.returns(invalidParameter, management, "AddResourceSettings", add(allocation))
-	r.returns(invalidParameter, management, "AddResourceSettings", add(patch(t, patch(t, allocation, "PoolID", "<VALUE>new</VALUE>"), "HostResource", array(device.Path))))
+	r.returns(invalidParameter, management, "AddResourceSettings",
+		add(patch(t, patch(t, allocation, "PoolID", "<VALUE>new</VALUE>"), "HostResource", array(device.Path))))
 	r.returns(invalidParameter, management, "AddResourceSettings", add(patch(t, allocation, "HostResource", array(gpuC))))
 	r.returns(done, management, "AddResourceSettings", add(patch(t, allocation, "PoolID", "<VALUE>new</VALUE>")))
 	r.returns(inUse, service, "DeletePool", map[string]any{"Pool": pool("new")})
@@ -233,7 +245,8 @@ func TestPoolsAndDevices(t *testing.T) {
 		t.Errorf("a running VM's device has no row of its own: %+v", rows)
 	}
 	r.run(r.fleet.SetVMState(t.Context(), beta, gpu.VMOff))
-	assigned := r.one(hyperv.Virtualization, "SELECT * FROM Msvm_PciExpressSettingData WHERE PoolID='new' AND InstanceID LIKE 'Microsoft:"+beta+"%'")
+	assigned := r.one(hyperv.Virtualization, "SELECT * FROM Msvm_PciExpressSettingData WHERE PoolID='new' AND InstanceID LIKE 'Microsoft:"+
+		beta+"%'")
 	r.returns(done, management, "RemoveResourceSettings", map[string]any{"ResourceSettings": []string{assigned.Path}})
 	r.returns(done, service, "ModifyPoolResources", modify(pool("new")))
 	r.returns(done, service, "DeletePool", map[string]any{"Pool": pool("new")})
@@ -255,7 +268,8 @@ func TestGivingADeviceUpAndBack(t *testing.T) {
 	r := newRig(t)
 	service := r.service("Msvm_AssignableDeviceService")
 	entity := func(like string) hyperv.Row {
-		return r.one(hyperv.CIMv2, "SELECT * FROM Win32_PnPEntity WHERE DeviceID LIKE '"+like+"18416dc3%'", "DeviceID", "PNPClass", "ConfigManagerErrorCode", "CompatibleID", "Service")
+		return r.one(hyperv.CIMv2, "SELECT * FROM Win32_PnPEntity WHERE DeviceID LIKE '"+like+"18416dc3%'",
+			"DeviceID", "PNPClass", "ConfigManagerErrorCode", "CompatibleID", "Service")
 	}
 	dismount := func(acs, mitigations, instance, location string) map[string]any {
 		text := `<INSTANCE CLASSNAME="Msvm_AssignableDeviceDismountSettingData">`
@@ -319,7 +333,8 @@ func TestDeviceProperties(t *testing.T) {
 	r := newRig(t)
 	entity := r.one(hyperv.CIMv2, "SELECT * FROM Win32_PnPEntity WHERE DeviceID LIKE '%18416dc3%'").Path
 	res := r.invoke(hyperv.CIMv2, entity, "GetDeviceProperties", map[string]any{"devicePropertyKeys": []string{
-		"DEVPKEY_Device_LocationPaths", "DEVPKEY_Device_DriverVersion", "DEVPKEY_PciDevice_DeviceType", "DEVPKEY_Device_ProblemCode", "DEVPKEY_Unknown",
+		"DEVPKEY_Device_LocationPaths", "DEVPKEY_Device_DriverVersion", "DEVPKEY_PciDevice_DeviceType",
+		"DEVPKEY_Device_ProblemCode", "DEVPKEY_Unknown",
 	}})
 	rows := hyperv.Row{Values: res.Out}.Rows("deviceProperties")
 	if len(rows) != 4 {
@@ -345,10 +360,12 @@ func TestRegistry(t *testing.T) {
 	}
 	const policies, current = `SOFTWARE\Policies\Microsoft\Windows\HyperV`, `software\microsoft\Windows NT\CurrentVersion`
 	localMachine := int32(-0x7ffffffe)
-	if res := read("GetDWORDValue", localMachine, policies, "RequireSecureDeviceAssignment"); res.ReturnValue != 0 || res.Out["uValue"] != int32(0) {
+	if res := read("GetDWORDValue", localMachine, policies, "RequireSecureDeviceAssignment"); res.ReturnValue != 0 ||
+		res.Out["uValue"] != int32(0) {
 		t.Errorf("a policy that is off is %+v", res)
 	}
-	if res := read("GetDWORDValue", localMachine, policies, "RequireSupportedDeviceAssignment"); res.ReturnValue != 2 || res.Out["uValue"] != nil {
+	if res := read("GetDWORDValue", localMachine, policies, "RequireSupportedDeviceAssignment"); res.ReturnValue != 2 ||
+		res.Out["uValue"] != nil {
 		t.Errorf("a policy that is not set is %+v", res)
 	}
 	if res := read("GetStringValue", nil, current, "displayversion"); res.Out["sValue"] != "24H2" {
@@ -372,11 +389,13 @@ func TestPower(t *testing.T) {
 	shutdown := func(want uint32, force bool) {
 		t.Helper()
 		component := r.one(hyperv.Virtualization, "SELECT * FROM Msvm_ShutdownComponent WHERE SystemName='"+alpha+"'").Path
-		if res := r.invoke(hyperv.Virtualization, component, "InitiateShutdown", map[string]any{"Force": force, "Reason": "test"}); res.ReturnValue != want {
+		if res := r.invoke(hyperv.Virtualization, component, "InitiateShutdown",
+			map[string]any{"Force": force, "Reason": "test"}); res.ReturnValue != want {
 			t.Errorf("InitiateShutdown answers %d, want %d", res.ReturnValue, want)
 		}
 	}
-	r.returns(notSupported, r.one(hyperv.Virtualization, "SELECT * FROM Msvm_ComputerSystem WHERE Name='hv01'").Path, "RequestStateChange", map[string]any{"RequestedState": int32(3)})
+	r.returns(notSupported, r.one(hyperv.Virtualization, "SELECT * FROM Msvm_ComputerSystem WHERE Name='hv01'").Path,
+		"RequestStateChange", map[string]any{"RequestedState": int32(3)})
 	request(notSupported, 0)
 	request(invalidState, 3)
 	request(done, 2)
@@ -398,7 +417,9 @@ func TestPower(t *testing.T) {
 	if text := request(outOfMemory, 2); !strings.Contains(text, "0x800705AA") {
 		t.Errorf("the job says %q", text)
 	}
-	r.run(r.fleet.InjectFault(t.Context(), "hv01", simulated.Fault{Op: simulated.OpStartVM, Times: 1, Code: backend.Insufficient, Detail: "no room"}))
+	r.run(r.fleet.InjectFault(t.Context(), "hv01", simulated.Fault{
+		Op: simulated.OpStartVM, Times: 1, Code: backend.Insufficient, Detail: "no room",
+	}))
 	if text := request(outOfMemory, 2); !strings.Contains(text, "0x800705AA") || !strings.Contains(text, "no room") {
 		t.Errorf("the job says %q", text)
 	}

@@ -14,7 +14,8 @@ import (
 var allClasses = map[string][]string{
 	"root": {"__NAMESPACE"},
 	hyperv.Virtualization: {
-		"CIM_ManagedElement", "Msvm_SettingsDefineState", "Msvm_ElementCapabilities", "Msvm_SettingsDefineCapabilities", "Msvm_ElementAllocatedFromPool",
+		"CIM_ManagedElement", "Msvm_SettingsDefineState", "Msvm_ElementCapabilities", "Msvm_SettingsDefineCapabilities",
+		"Msvm_ElementAllocatedFromPool",
 		"Msvm_ResourceAllocationFromPool", "Msvm_ConcreteComponent", "Msvm_SystemDevice", "Msvm_VirtualSystemSettingDataComponent",
 	},
 	hyperv.CIMv2:     {"CIM_ManagedSystemElement", "Win32_PNPAllocatedResource"},
@@ -177,14 +178,29 @@ func TestAssociators(t *testing.T) {
 		want            []string // classes
 	}{
 		{"a VM's settings", vm, "AssocClass=Msvm_SettingsDefineState", []string{"Msvm_VirtualSystemSettingData"}},
-		{"a VM's devices", vm, "AssocClass = Msvm_SystemDevice", []string{"Msvm_GpuPartition", "Msvm_KvpExchangeComponent", "Msvm_ShutdownComponent"}},
-		{"the settings of its devices", r.settings(alpha), "AssocClass=CIM_Component ResultClass=CIM_ResourceAllocationSettingData", []string{"Msvm_GpuPartitionSettingData", "Msvm_MemorySettingData"}},
-		{"a pool's settings", pool, "AssocClass=Msvm_SettingsDefineState", []string{"Msvm_PciExpressSettingData", "Msvm_ResourcePoolSettingData"}},
-		{"a pool's allocations", pool, "AssocClass=Msvm_SettingsDefineState ResultClass=CIM_ResourceAllocationSettingData ResultRole=SettingData", []string{"Msvm_PciExpressSettingData"}},
+		{
+			"a VM's devices", vm, "AssocClass = Msvm_SystemDevice", []string{
+				"Msvm_GpuPartition", "Msvm_KvpExchangeComponent", "Msvm_ShutdownComponent",
+			},
+		},
+		{
+			"the settings of its devices", r.settings(alpha), "AssocClass=CIM_Component ResultClass=CIM_ResourceAllocationSettingData",
+			[]string{"Msvm_GpuPartitionSettingData", "Msvm_MemorySettingData"},
+		},
+		{
+			"a pool's settings", pool, "AssocClass=Msvm_SettingsDefineState", []string{"Msvm_PciExpressSettingData", "Msvm_ResourcePoolSettingData"},
+		},
+		{
+			"a pool's allocations", pool, "AssocClass=Msvm_SettingsDefineState ResultClass=CIM_ResourceAllocationSettingData ResultRole=SettingData",
+			[]string{"Msvm_PciExpressSettingData"},
+		},
 		{"the other way round", pool, "AssocClass=Msvm_SettingsDefineState Role=SettingData", nil},
 		{"the pool of an allocation", allocation, "AssocClass=Msvm_SettingsDefineState Role=SettingData", []string{"Msvm_ResourcePool"}},
 		{"its parent", allocation, "AssocClass=Msvm_ResourceAllocationFromPool ResultClass=CIM_ResourcePool", []string{"Msvm_ResourcePool"}},
-		{"a pool's parent", pool, "AssocClass=Msvm_ElementAllocatedFromPool ResultClass=CIM_ResourcePool ResultRole=Antecedent", []string{"Msvm_ResourcePool"}},
+		{
+			"a pool's parent", pool, "AssocClass=Msvm_ElementAllocatedFromPool ResultClass=CIM_ResourcePool ResultRole=Antecedent",
+			[]string{"Msvm_ResourcePool"},
+		},
 		{"a pool's children", primordial, "AssocClass=Msvm_ElementAllocatedFromPool ResultRole=Dependent", []string{"Msvm_ResourcePool"}},
 		{"the host's devices", primordial, "AssocClass=Msvm_ConcreteComponent", []string{"Msvm_PciExpress"}},
 		{"the partitions in use", partitions, "AssocClass=Msvm_ElementAllocatedFromPool", []string{"Msvm_GpuPartition"}},
@@ -208,7 +224,8 @@ func TestAssociators(t *testing.T) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
-	if rows := r.query(hyperv.Virtualization, "REFERENCES OF {"+pool+"} WHERE ResultClass=Msvm_SettingsDefineState Role=ManagedElement", "SettingData"); len(rows) != 2 {
+	if rows := r.query(hyperv.Virtualization, "REFERENCES OF {"+pool+"} WHERE ResultClass=Msvm_SettingsDefineState Role=ManagedElement",
+		"SettingData"); len(rows) != 2 {
 		t.Errorf("%d references of a pool", len(rows))
 	}
 	parent := r.one(hyperv.Virtualization, "ASSOCIATORS OF {"+allocation+"} WHERE AssocClass=Msvm_ResourceAllocationFromPool", "Primordial")
@@ -259,7 +276,8 @@ func TestPaths(t *testing.T) {
 	if _, err := r.wmi.Get(t.Context(), hyperv.CIMv2, system); err != nil {
 		t.Error(err)
 	}
-	memory := r.query(hyperv.CIMv2, "SELECT * FROM Win32_DeviceMemoryAddress WHERE StartingAddress < 4294967296 AND EndingAddress < 4261412864")
+	memory := r.query(hyperv.CIMv2,
+		"SELECT * FROM Win32_DeviceMemoryAddress WHERE StartingAddress < 4294967296 AND EndingAddress < 4261412864")
 	if len(memory) != 2 || !strings.HasSuffix(memory[0].Path, `StartingAddress="536870912"`) {
 		t.Errorf("memory addresses: %+v", memory)
 	}

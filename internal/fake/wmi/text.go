@@ -17,12 +17,14 @@ func (o *Object) Text() string {
 
 func (o *Object) write(b *strings.Builder) {
 	fmt.Fprintf(b, `<INSTANCE CLASSNAME="%s">`, o.Class.Name)
-	b.WriteString(`<QUALIFIER NAME="dynamic" PROPAGATED="true" TYPE="boolean" TOSUBCLASS="false" TOINSTANCE="true"><VALUE>TRUE</VALUE></QUALIFIER>`)
+	b.WriteString(`<QUALIFIER NAME="dynamic" PROPAGATED="true" TYPE="boolean" TOSUBCLASS="false" ` +
+		`TOINSTANCE="true"><VALUE>TRUE</VALUE></QUALIFIER>`)
 	for _, p := range o.Properties() {
 		element, kind := elementOf(&p)
 		fmt.Fprintf(b, `<%s NAME="%s" CLASSORIGIN="%s"%s>`, element, p.Name, p.origin, kind)
 		if p.Key {
-			b.WriteString(`<QUALIFIER NAME="key" PROPAGATED="true" TYPE="boolean" OVERRIDABLE="false" TOINSTANCE="true"><VALUE>TRUE</VALUE></QUALIFIER>`)
+			b.WriteString(`<QUALIFIER NAME="key" PROPAGATED="true" TYPE="boolean" OVERRIDABLE="false" ` +
+				`TOINSTANCE="true"><VALUE>TRUE</VALUE></QUALIFIER>`)
 		}
 		writeValue(b, p.Type, o.values[fold(p.Name)])
 		fmt.Fprintf(b, `</%s>`, element)

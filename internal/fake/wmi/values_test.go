@@ -36,7 +36,8 @@ func TestValuesAreThoseOfAutomation(t *testing.T) {
 	if private.Path != "" || private.Values["OfflineAction"] != int32(1) || resource.Values["State"] != int32(3) {
 		t.Errorf("a clustered VM is %#v", resource)
 	}
-	if code := r.invoke(hyperv.MSCluster, r.one(hyperv.MSCluster, "SELECT * FROM MSCluster_Cluster").Path, "GetNodeClusterState", nil); code.Out["ClusterState"] != int32(19) {
+	if code := r.invoke(hyperv.MSCluster, r.one(hyperv.MSCluster, "SELECT * FROM MSCluster_Cluster").Path,
+		"GetNodeClusterState", nil); code.Out["ClusterState"] != int32(19) {
 		t.Errorf("the state of the cluster is %#v", code)
 	}
 }
@@ -52,7 +53,9 @@ func TestOldBuilds(t *testing.T) {
 	wantFault(t, "a property of a newer build", err, hyperv.InvalidQuery)
 
 	r = newRig(t, onBuild(10240))
-	for _, class := range []string{"Msvm_PartitionableGpu", "Msvm_GpuPartition", "Msvm_GpuPartitionSettingData", "Msvm_AssignableDeviceService"} {
+	for _, class := range []string{
+		"Msvm_PartitionableGpu", "Msvm_GpuPartition", "Msvm_GpuPartitionSettingData", "Msvm_AssignableDeviceService",
+	} {
 		_, err := r.wmi.Query(t.Context(), hyperv.Virtualization, "SELECT * FROM "+class)
 		wantFault(t, class, err, hyperv.InvalidClass)
 	}
@@ -126,7 +129,9 @@ func class(t *testing.T, r *rig, name string) *fakewmi.Class {
 func TestText(t *testing.T) {
 	r := newRig(t, func(s *gpu.Snapshot) {
 		quota := uint64(1 << 30)
-		s.Hosts[0].VMs[0].PartitionAdapters = []gpu.PartitionAdapter{{ID: beta, PinnedGPU: gpuA, Quotas: gpu.Quotas{VRAM: gpu.Quota{Min: &quota}}}}
+		s.Hosts[0].VMs[0].PartitionAdapters = []gpu.PartitionAdapter{
+			{ID: beta, PinnedGPU: gpuA, Quotas: gpu.Quotas{VRAM: gpu.Quota{Min: &quota}}},
+		}
 	})
 	path := r.one(hyperv.Virtualization, `SELECT * FROM Msvm_GpuPartitionSettingData WHERE NOT InstanceID LIKE '%Definition%'`).Path
 	text, err := r.wmi.Text(t.Context(), hyperv.Virtualization, path)
@@ -159,8 +164,9 @@ func TestText(t *testing.T) {
 	face := r.one(hyperv.Virtualization, "SELECT * FROM Msvm_PartitionableGpu WHERE PartitionCount=4").Path
 	for name, want := range map[string]any{
 		"class": "Msvm_GpuPartitionSettingData", "ResourceType": []string{"uint16", "32770"}, "PoolID": []string{"string", ""},
-		"MinPartitionVRAM": []string{"uint64", "1073741824"}, "MaxPartitionVRAM": []string{"uint64"}, "AutomaticAllocation": []string{"boolean", "TRUE"},
-		"HostResource": []string{"string", face}, "VirtualSystemIdentifiers": []string{"string"},
+		"MinPartitionVRAM": []string{"uint64", "1073741824"}, "MaxPartitionVRAM": []string{"uint64"},
+		"AutomaticAllocation": []string{"boolean", "TRUE"},
+		"HostResource":        []string{"string", face}, "VirtualSystemIdentifiers": []string{"string"},
 	} {
 		if !reflect.DeepEqual(got[name], want) {
 			t.Errorf("%s is %q, want %q", name, got[name], want)
@@ -191,16 +197,28 @@ func TestPuttingBackWhatCannotBeWritten(t *testing.T) {
 		{"a key", hyperv.Virtualization, face, map[string]any{"Name": "x"}, readOnly},
 		{"the valid counts", hyperv.Virtualization, face, map[string]any{"ValidPartitionCounts": []string{"3"}}, notCapable},
 		{"no count", hyperv.Virtualization, face, map[string]any{"PartitionCount": nil}, notCapable},
-		{"a count that the driver does not offer", hyperv.Virtualization, face, map[string]any{"PartitionCount": int32(3)}, hyperv.InvalidParameter},
+		{
+			"a count that the driver does not offer", hyperv.Virtualization, face,
+			map[string]any{"PartitionCount": int32(3)},
+			hyperv.InvalidParameter,
+		},
 		{"a count of another type", hyperv.Virtualization, face, map[string]any{"PartitionCount": true}, typeMismatch},
 		{"a number that is none of automation's", hyperv.Virtualization, face, map[string]any{"PartitionCount": 8}, hyperv.InvalidParameter},
 		{"a property that is not there", hyperv.Virtualization, face, map[string]any{"Count": int32(8)}, hyperv.UnknownName},
 		{"a VM's name", hyperv.Virtualization, vm, map[string]any{"ElementName": "x"}, readOnly},
 		{"a VM's state", hyperv.Virtualization, vm, map[string]any{"EnabledState": int32(2)}, readOnly},
 		{"a VM's id", hyperv.MSCluster, resource, map[string]any{"PrivateProperties": map[string]any{"VmID": "x"}}, readOnly},
-		{"an offline action that is none", hyperv.MSCluster, resource, map[string]any{"PrivateProperties": map[string]any{"OfflineAction": int32(4)}}, hyperv.InvalidParameter},
+		{
+			"an offline action that is none", hyperv.MSCluster, resource,
+			map[string]any{"PrivateProperties": map[string]any{"OfflineAction": int32(4)}},
+			hyperv.InvalidParameter,
+		},
 		{"an object within no object", hyperv.MSCluster, resource, map[string]any{"Name": map[string]any{"a": "b"}}, typeMismatch},
-		{"what is gone", hyperv.Virtualization, strings.Replace(face, "18416dc3", "0", 1), map[string]any{"PartitionCount": int32(8)}, hyperv.NotFound},
+		{
+			"what is gone", hyperv.Virtualization, strings.Replace(face, "18416dc3", "0", 1),
+			map[string]any{"PartitionCount": int32(8)},
+			hyperv.NotFound,
+		},
 	} {
 		wantFault(t, c.name, r.wmi.Put(t.Context(), c.namespace, c.path, c.set), c.want)
 	}

@@ -164,7 +164,8 @@ const label = "UUID"
 // MIG mode have no other, and of their instances the busiest counts.
 func query(gpus []string, step time.Duration) string {
 	selector := fmt.Sprintf("{%s=~%q}[%ds]", label, strings.Join(words.Each(gpus, regexp.QuoteMeta), "|"), int64(step.Seconds()))
-	return fmt.Sprintf("max by (%s) (max_over_time(DCGM_FI_PROF_GR_ENGINE_ACTIVE%s) * 100) or max by (%s) (max_over_time(DCGM_FI_DEV_GPU_UTIL%s))",
+	return fmt.Sprintf("max by (%s) (max_over_time(DCGM_FI_PROF_GR_ENGINE_ACTIVE%s) * 100) or max by (%s) "+
+		"(max_over_time(DCGM_FI_DEV_GPU_UTIL%s))",
 		label, selector, label, selector)
 }
 

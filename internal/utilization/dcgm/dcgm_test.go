@@ -82,7 +82,9 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request) {
 		}
 		result = append(result, one)
 	}
-	answer := map[string]any{"status": "success", "warnings": []string{"a store was not reached"}, "data": map[string]any{"resultType": "matrix", "result": result}}
+	answer := map[string]any{
+		"status": "success", "warnings": []string{"a store was not reached"}, "data": map[string]any{"resultType": "matrix", "result": result},
+	}
 	if err := json.NewEncoder(w).Encode(answer); err != nil {
 		s.t.Error(err)
 	}
@@ -131,7 +133,10 @@ func TestRecord(t *testing.T) {
 				Mean: 60 * 80 / hours.Hours(), Idle: part(1 - 80/hours.Hours()),
 				Nights: part(1), Weekends: part(1), Days: part(1 - 80.0/140), // 14 hours on ten days
 			},
-			always: {From: past.From, To: past.To, Step: past.Step, Recorded: hours * 3 / 4, Peak: 100, Mean: 100, Idle: part(0), Nights: part(0), Weekends: part(0), Days: part(0)},
+			always: {
+				From: past.From, To: past.To, Step: past.Step, Recorded: hours * 3 / 4, Peak: 100, Mean: 100,
+				Idle: part(0), Nights: part(0), Weekends: part(0), Days: part(0),
+			},
 			nobody: {From: past.From, To: past.To, Step: past.Step},
 		},
 	}
@@ -142,7 +147,10 @@ func TestRecord(t *testing.T) {
 	if len(s.queries) != 1 || s.token != "Bearer secret" {
 		t.Errorf("%d queries, with %q", len(s.queries), s.token)
 	}
-	for _, part := range []string{"DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_PROF_GR_ENGINE_ACTIVE", `UUID=~"` + office + "|" + always + "|" + nobody + `"`, "[900s]", "max by (UUID)"} {
+	for _, part := range []string{
+		"DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_PROF_GR_ENGINE_ACTIVE", `UUID=~"` + office + "|" + always + "|" + nobody + `"`,
+		"[900s]", "max by (UUID)",
+	} {
 		if !strings.Contains(s.queries[0], part) {
 			t.Errorf("the query is %s, without %s", s.queries[0], part)
 		}
@@ -180,14 +188,16 @@ func TestPastIsChecked(t *testing.T) {
 			t.Errorf("got %v, want %s", err, says)
 		}
 	}
-	if _, err := client.Record(t.Context(), []string{""}, dcgm.Past{From: to.Add(-time.Hour), To: to, Step: time.Minute}); err == nil || !strings.Contains(err.Error(), "no UUID") {
+	if _, err := client.Record(t.Context(), []string{""}, dcgm.Past{From: to.Add(-time.Hour), To: to, Step: time.Minute}); err == nil ||
+		!strings.Contains(err.Error(), "no UUID") {
 		t.Errorf("got %v", err)
 	}
 }
 
 func TestAddress(t *testing.T) {
 	for _, address := range []string{"", "prometheus:9090", "ftp://prometheus", "http://", "http://%"} {
-		if _, err := dcgm.New(address, dcgm.Options{}); err == nil || !strings.Contains(err.Error(), "is not the address of a Prometheus server") {
+		if _, err := dcgm.New(address, dcgm.Options{}); err == nil ||
+			!strings.Contains(err.Error(), "is not the address of a Prometheus server") {
 			t.Errorf("%q: %v", address, err)
 		}
 	}
@@ -235,13 +245,17 @@ func TestServersThatSayNo(t *testing.T) {
 		body   string
 		says   []string
 	}{
-		"a query that is refused":   {422, `{"status":"error","errorType":"execution","error":"query processing would load too many samples"}`, []string{"too many samples"}},
+		"a query that is refused": {
+			422, `{"status":"error","errorType":"execution","error":"query processing would load too many samples"}`, []string{"too many samples"},
+		},
 		"a server of another kind":  {404, "<html>no\n\n  such page</html>", []string{"404", "no such page"}},
 		"a proxy that wants a name": {401, "Unauthorized", []string{"401"}},
 		"a very long page":          {500, strings.Repeat("x ", 5000), []string{"500", "..."}},
 		"something else than JSON":  {200, "hello", []string{"ask the Prometheus server"}},
 		"nothing":                   {200, "{}", []string{"Prometheus server"}},
-		"another type of result":    {200, `{"status":"success","data":{"resultType":"scalar","result":[1,"2"]}}`, []string{"but a matrix is wanted"}},
+		"another type of result": {
+			200, `{"status":"success","data":{"resultType":"scalar","result":[1,"2"]}}`, []string{"but a matrix is wanted"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -281,7 +295,8 @@ func TestServerThatIsNotThere(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := client.Record(ctx, []string{office}, fortnight(time.UTC)); err == nil || !strings.Contains(err.Error(), context.Canceled.Error()) {
+	if _, err := client.Record(ctx, []string{office}, fortnight(time.UTC)); err == nil ||
+		!strings.Contains(err.Error(), context.Canceled.Error()) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -42,7 +42,8 @@ func TestPrometheus(t *testing.T) {
 		}
 	}
 	metrics := filepath.Join(dir, "metrics")
-	text := "# TYPE DCGM_FI_DEV_GPU_UTIL gauge\n" + util.String() + "# TYPE DCGM_FI_PROF_GR_ENGINE_ACTIVE gauge\n" + engine.String() + "# EOF\n"
+	text := "# TYPE DCGM_FI_DEV_GPU_UTIL gauge\n" + util.String() + "# TYPE DCGM_FI_PROF_GR_ENGINE_ACTIVE gauge\n" +
+		engine.String() + "# EOF\n"
 	config := filepath.Join(dir, "prometheus.yml")
 	for path, content := range map[string]string{metrics: text, config: "global: {}\n"} {
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
@@ -50,7 +51,8 @@ func TestPrometheus(t *testing.T) {
 		}
 	}
 	data := filepath.Join(dir, "data")
-	if out, err := exec.CommandContext(t.Context(), "promtool", "tsdb", "create-blocks-from", "openmetrics", metrics, data).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "promtool", "tsdb", "create-blocks-from", "openmetrics", metrics, data).
+		CombinedOutput(); err != nil {
 		t.Fatalf("promtool: %v: %s", err, out)
 	}
 	client, err := dcgm.New(start(t, config, data), dcgm.Options{})
@@ -87,7 +89,8 @@ func start(t *testing.T, config, data string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := exec.CommandContext(t.Context(), "prometheus", "--config.file="+config, "--storage.tsdb.path="+data, "--storage.tsdb.retention.time=30d", "--web.listen-address="+address)
+	server := exec.CommandContext(t.Context(), "prometheus", "--config.file="+config, "--storage.tsdb.path="+data,
+		"--storage.tsdb.retention.time=30d", "--web.listen-address="+address)
 	server.Stderr = log
 	if err := server.Start(); err != nil {
 		t.Fatal(err)

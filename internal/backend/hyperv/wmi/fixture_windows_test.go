@@ -114,13 +114,15 @@ func (r *rig) first(t testing.TB, namespace, wql string, properties ...string) h
 // addAdapter gives a VM a GPU partition adapter and returns the path of the job.
 func (r *rig) addAdapter(t testing.TB, vm string) hyperv.Result {
 	t.Helper()
-	template := r.one(t, hyperv.Virtualization, `SELECT * FROM Msvm_GpuPartitionSettingData WHERE InstanceID LIKE 'Microsoft:Definition%Default'`)
+	template := r.one(t, hyperv.Virtualization,
+		`SELECT * FROM Msvm_GpuPartitionSettingData WHERE InstanceID LIKE 'Microsoft:Definition%Default'`)
 	text, err := r.Text(t.Context(), hyperv.Virtualization, template.Path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	settings := r.one(t, hyperv.Virtualization,
-		`SELECT * FROM Msvm_VirtualSystemSettingData WHERE VirtualSystemType='Microsoft:Hyper-V:System:Realized' AND VirtualSystemIdentifier='`+vm+`'`)
+		`SELECT * FROM Msvm_VirtualSystemSettingData WHERE VirtualSystemType='Microsoft:Hyper-V:System:Realized' AND VirtualSystemIdentifier='`+
+			vm+`'`)
 	result, err := r.Invoke(t.Context(), hyperv.Virtualization, r.service(t), "AddResourceSettings",
 		map[string]any{"AffectedConfiguration": settings.Path, "ResourceSettings": []string{text}})
 	if err != nil {

@@ -19,12 +19,14 @@ func TestValues(t *testing.T) {
 		namespace, wql, property string
 		want                     any
 	}{
-		"string":              {hyperv.Virtualization, "SELECT * FROM Msvm_ComputerSystem WHERE Name='" + vmID(1) + "'", "ElementName", "vm-1"},
-		"uint16":              {hyperv.Virtualization, gpus, "PartitionCount", int32(4)},
-		"uint64":              {hyperv.Virtualization, gpus, "TotalVRAM", "17179869184"},
-		"array of uint16":     {hyperv.Virtualization, gpus, "ValidPartitionCounts", []any{int32(1), int32(2), int32(4), int32(8), int32(16)}},
-		"boolean":             {hyperv.Virtualization, "SELECT * FROM Msvm_ResourcePool WHERE ResourceType=32770", "Primordial", true},
-		"no value":            {hyperv.Virtualization, "SELECT * FROM Msvm_GpuPartitionSettingData WHERE InstanceID LIKE '%Default'", "MinPartitionVRAM", nil},
+		"string":          {hyperv.Virtualization, "SELECT * FROM Msvm_ComputerSystem WHERE Name='" + vmID(1) + "'", "ElementName", "vm-1"},
+		"uint16":          {hyperv.Virtualization, gpus, "PartitionCount", int32(4)},
+		"uint64":          {hyperv.Virtualization, gpus, "TotalVRAM", "17179869184"},
+		"array of uint16": {hyperv.Virtualization, gpus, "ValidPartitionCounts", []any{int32(1), int32(2), int32(4), int32(8), int32(16)}},
+		"boolean":         {hyperv.Virtualization, "SELECT * FROM Msvm_ResourcePool WHERE ResourceType=32770", "Primordial", true},
+		"no value": {
+			hyperv.Virtualization, "SELECT * FROM Msvm_GpuPartitionSettingData WHERE InstanceID LIKE '%Default'", "MinPartitionVRAM", nil,
+		},
 		"digits in a string":  {hyperv.CIMv2, "SELECT * FROM Win32_OperatingSystem", "BuildNumber", "26100"},
 		"cluster's namespace": {hyperv.MSCluster, "SELECT * FROM MSCluster_Cluster", "Name", "cl1"},
 	}

@@ -38,8 +38,10 @@ func onWindows(t *testing.T) (w hyperv.WMI, hasHyperV bool) {
 // registry and XML is so on Windows itself.
 func TestRealWindows(t *testing.T) {
 	w, _ := onWindows(t)
-	rows, err := w.Query(t.Context(), hyperv.CIMv2, "SELECT * FROM Win32_OperatingSystem", "BuildNumber", "Caption", "NoSuchProperty", "TotalVisibleMemorySize")
-	if err != nil || len(rows) != 1 || rows[0].String("Caption") == "" || rows[0].Has("NoSuchProperty") || rows[0].Uint("TotalVisibleMemorySize") == 0 {
+	rows, err := w.Query(t.Context(), hyperv.CIMv2, "SELECT * FROM Win32_OperatingSystem", "BuildNumber",
+		"Caption", "NoSuchProperty", "TotalVisibleMemorySize")
+	if err != nil || len(rows) != 1 || rows[0].String("Caption") == "" || rows[0].Has("NoSuchProperty") ||
+		rows[0].Uint("TotalVisibleMemorySize") == 0 {
 		t.Errorf("the operating system is %+v, %v", rows, err)
 	}
 	if _, err := w.Query(t.Context(), hyperv.CIMv2, "SELECT * FROM NoSuchClass"); !errors.Is(err, hyperv.InvalidClass) {
@@ -57,7 +59,8 @@ func TestRealWindows(t *testing.T) {
 	if value, _ := res.Out["sValue"].(string); err != nil || res.ReturnValue != 0 || value == "" {
 		t.Errorf("the registry answers %+v, %v", res, err)
 	}
-	entities, err := w.Query(t.Context(), hyperv.CIMv2, `SELECT * FROM Win32_PnPEntity WHERE DeviceID LIKE 'PCI\\%' OR DeviceID LIKE 'ROOT\\%'`, "DeviceID")
+	entities, err := w.Query(t.Context(), hyperv.CIMv2,
+		`SELECT * FROM Win32_PnPEntity WHERE DeviceID LIKE 'PCI\\%' OR DeviceID LIKE 'ROOT\\%'`, "DeviceID")
 	if err != nil || len(entities) == 0 {
 		t.Fatalf("%d devices, %v", len(entities), err)
 	}

@@ -65,7 +65,8 @@ func TestManyAtOnce(t *testing.T) {
 				if err != nil || len(rows) != 1 || rows[0].String("Name") != vm {
 					t.Errorf("%s: got %v, %v", vm, rows, err)
 				}
-				rows, err = r.Query(t.Context(), hyperv.MSCluster, "SELECT * FROM MSCluster_Resource WHERE Type='Virtual Machine'", "Name", "PrivateProperties")
+				rows, err = r.Query(t.Context(), hyperv.MSCluster, "SELECT * FROM MSCluster_Resource WHERE Type='Virtual Machine'",
+					"Name", "PrivateProperties")
 				if err != nil || len(rows) != 20 {
 					t.Errorf("%s: got %d resources, %v", vm, len(rows), err)
 				}
@@ -193,15 +194,29 @@ func BenchmarkInventory(b *testing.B) {
 		properties     []string
 	}{
 		{hyperv.Virtualization, "SELECT * FROM Msvm_ComputerSystem", []string{"Name", "ElementName", "EnabledState", "HealthState"}},
-		{hyperv.Virtualization, gpus, []string{"Name", "PartitionCount", "ValidPartitionCounts", "TotalVRAM", "AvailableVRAM", "MinPartitionVRAM", "MaxPartitionVRAM", "OptimalPartitionVRAM"}},
+		{
+			hyperv.Virtualization, gpus, []string{
+				"Name", "PartitionCount", "ValidPartitionCounts", "TotalVRAM", "AvailableVRAM", "MinPartitionVRAM",
+				"MaxPartitionVRAM", "OptimalPartitionVRAM",
+			},
+		},
 		{hyperv.Virtualization, "SELECT * FROM Msvm_GpuPartition", []string{"SystemName", "PartitionId", "DeviceInstancePath"}},
 		{hyperv.Virtualization, "SELECT * FROM Msvm_GpuPartitionSettingData", []string{"InstanceID", "HostResource", "PoolID"}},
 		{hyperv.Virtualization, "SELECT * FROM Msvm_PciExpress", []string{"SystemName", "DeviceInstancePath", "LocationPath"}},
 		{hyperv.Virtualization, "SELECT * FROM Msvm_PciExpressSettingData", []string{"InstanceID", "HostResource", "PoolID"}},
 		{hyperv.Virtualization, "SELECT * FROM Msvm_ResourcePool WHERE ResourceType=32769", []string{"PoolID", "Primordial"}},
-		{hyperv.Virtualization, "SELECT * FROM Msvm_VirtualSystemSettingData WHERE VirtualSystemType='Microsoft:Hyper-V:System:Realized'", []string{"VirtualSystemIdentifier", "VirtualSystemSubType", "LowMmioGapSize", "HighMmioGapSize", "GuestControlledCacheTypes", "AutomaticShutdownAction", "UserSnapshotType"}},
+		{
+			hyperv.Virtualization, "SELECT * FROM Msvm_VirtualSystemSettingData WHERE VirtualSystemType='Microsoft:Hyper-V:System:Realized'",
+			[]string{
+				"VirtualSystemIdentifier", "VirtualSystemSubType", "LowMmioGapSize", "HighMmioGapSize", "GuestControlledCacheTypes",
+				"AutomaticShutdownAction", "UserSnapshotType",
+			},
+		},
 		{hyperv.CIMv2, "SELECT * FROM Win32_PnPEntity WHERE PNPClass='Display'", []string{"DeviceID", "Name", "Manufacturer", "Status"}},
-		{hyperv.MSCluster, "SELECT * FROM MSCluster_Resource WHERE Type='Virtual Machine'", []string{"Name", "OwnerNode", "State", "PrivateProperties"}},
+		{
+			hyperv.MSCluster, "SELECT * FROM MSCluster_Resource WHERE Type='Virtual Machine'",
+			[]string{"Name", "OwnerNode", "State", "PrivateProperties"},
+		},
 	}
 	for b.Loop() {
 		for _, q := range queries {

@@ -24,7 +24,8 @@ func TestClientsAreAsked(t *testing.T) {
 	h.ensure(spec)
 	client := h.programs.StartClient(h.PipeDir("training"), 0).Computes(t)
 	d := h.daemon("training")
-	if len(d.Servers) != 1 || len(d.Clients) != 1 || d.Clients[0].PID != client.PID || d.Clients[0].Name != "cuda-client" || d.Clients[0].Server != d.Servers[0] {
+	if len(d.Servers) != 1 || len(d.Clients) != 1 || d.Clients[0].PID != client.PID || d.Clients[0].Name != "cuda-client" ||
+		d.Clients[0].Server != d.Servers[0] {
 		t.Fatalf("seen: %+v", d)
 	}
 	if status, err := h.control("training").ServerStatus(t.Context(), d.Servers[0]); err != nil || status != "ACTIVE" {

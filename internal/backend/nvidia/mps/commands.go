@@ -48,7 +48,8 @@ func (c *Control) Threads(ctx context.Context, server int) (float64, error) {
 // SetThreads sets the active thread percentage of a server's next clients.
 func (c *Control) SetThreads(ctx context.Context, server int, want float64) error {
 	if !mpsconf.IsPercentage(want) {
-		return refuse(backend.InvalidParameter, opThreads, c.Name, "%s is not more than 0, at most 100, with one digit after the point", mpsconf.FormatPercentage(want))
+		return refuse(backend.InvalidParameter, opThreads, c.Name, "%s is not more than 0, at most 100, with one digit after the point",
+			mpsconf.FormatPercentage(want))
 	}
 	now := func(ctx context.Context) (float64, error) { return c.Threads(ctx, server) }
 	return set(ctx, c, opThreads, want, now, settingOf(server, "set", threadPercentage, mpsconf.FormatPercentage(want))...)

@@ -107,5 +107,7 @@ func (c *Control) invoke(ctx context.Context, timeout time.Duration, stdin strin
 }
 
 func missingProgram(op, name, program string) error {
-	return refuse(backend.NotSupported, op, name, "%s is not installed: it comes with the driver (Debian: package nvidia-cuda-mps in non-free, Ubuntu: nvidia-compute-utils-BRANCH, RHEL: nvidia-driver-cuda)", program)
+	return refuse(backend.NotSupported, op, name,
+		"%s is not installed: it comes with the driver (Debian: package nvidia-cuda-mps in non-free, Ubuntu: nvidia-compute-utils-BRANCH, "+
+			"RHEL: nvidia-driver-cuda)", program)
 }

@@ -24,7 +24,10 @@ func TestCommands(t *testing.T) {
 			words string
 		}{
 			{"no such device", func() error { return c.SetMemoryLimit(ctx, mps.NextServer, 99, gib) }, backend.Failed, "Invalid device ordinal!"},
-			{"a limit that is cut", func() error { return c.SetMemoryLimit(ctx, mps.NextServer, 0, 1536*gpu.MiB) }, backend.InvalidParameter, "whole GiB"},
+			{
+				"a limit that is cut", func() error { return c.SetMemoryLimit(ctx, mps.NextServer, 0, 1536*gpu.MiB) },
+				backend.InvalidParameter, "whole GiB",
+			},
 			{"a limit in bytes", func() error { return c.SetMemoryLimit(ctx, mps.NextServer, 0, 5) }, backend.InvalidParameter, "whole MiB"},
 			{"no percentage", func() error { return c.SetThreads(ctx, mps.NextServer, 0) }, backend.InvalidParameter, "0 is not more than 0"},
 			{"too high a percentage", func() error { return c.SetThreads(ctx, mps.NextServer, 101) }, backend.InvalidParameter, "at most 100"},

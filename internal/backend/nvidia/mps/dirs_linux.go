@@ -80,7 +80,8 @@ func restrict(name, dir string, user int) error {
 	}
 	err := unix.Setxattr(dir, accessList, passableBy(uint32(user)), 0)
 	if errors.Is(err, unix.ENOTSUP) {
-		return refuse(backend.NotSupported, fmt.Sprintf("restrict it to user id %d", user), name, "the file system of %s has no access lists: mount it with them, or let several users in", dir)
+		return refuse(backend.NotSupported, fmt.Sprintf("restrict it to user id %d", user), name,
+			"the file system of %s has no access lists: mount it with them, or let several users in", dir)
 	}
 	if err != nil {
 		return &fs.PathError{Op: "set the access list of", Path: dir, Err: err}
@@ -155,7 +156,8 @@ func (h *Host) room(dir string) string {
 			return ""
 		}
 	}
-	return fmt.Sprintf("The file system of %s has %d KiB and %d files left: free some, and apply again", dir, s.Bavail*uint64(s.Bsize)>>10, s.Ffree)
+	return fmt.Sprintf("The file system of %s has %d KiB and %d files left: free some, and apply again",
+		dir, s.Bavail*uint64(s.Bsize)>>10, s.Ffree)
 }
 
 // isCrowded tells whether a directory's file system has no room for a daemon's files.

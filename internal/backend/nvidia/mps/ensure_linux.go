@@ -68,7 +68,8 @@ func refuseClients(op, name string, clients []Client, allowed Disruption) error 
 		return nil
 	}
 	who := words.Each(clients, Client.String)
-	return refuse(backend.InUse, op, name, "%d clients would end: %s. Wait until they have ended, or allow that processes are ended", len(clients), strings.Join(who, ", "))
+	return refuse(backend.InUse, op, name, "%d clients would end: %s. Wait until they have ended, or allow that processes are ended",
+		len(clients), strings.Join(who, ", "))
 }
 
 // start starts a daemon that does not run, with its settings.

@@ -86,7 +86,9 @@ func TestFailedStart(t *testing.T) {
 // TestDeafDaemon has a daemon that does not answer restarted by force.
 func TestDeafDaemon(t *testing.T) {
 	t.Parallel()
-	h := newFake(t, fakemps.Behaviour{Deaf: true}, func(o *mps.Options) { o.StartTimeout, o.CommandTimeout = time.Second, 300*time.Millisecond })
+	h := newFake(t, fakemps.Behaviour{Deaf: true}, func(o *mps.Options) {
+		o.StartTimeout, o.CommandTimeout = time.Second, 300*time.Millisecond
+	})
 	_, err := h.Ensure(t.Context(), training(), mps.KeepClients)
 	refused(t, err, backend.Timeout, "it was started, and 1s later", "has not answered for 300ms")
 	h.nothingLeft("training")

@@ -122,7 +122,8 @@ func realProgram(t *testing.T) string {
 	if err == nil {
 		return path
 	}
-	missing := "there is no " + program + ": apt-get install --no-install-recommends nvidia-cuda-mps, of Debian's component non-free, or name another program in GPU_TEST_MPS_CONTROL"
+	missing := "there is no " + program + ": apt-get install --no-install-recommends nvidia-cuda-mps, of Debian's component non-free, or " +
+		"name another program in GPU_TEST_MPS_CONTROL"
 	if os.Getenv("GPU_TEST_MPS") != "" {
 		t.Fatal(missing)
 	}

@@ -142,7 +142,9 @@ func (h *Host) launch(spec mpsconf.Spec) (launch, error) {
 	}
 	pipe := h.pipeDir(spec.Name)
 	if n := len(filepath.Join(pipe, "control_privileged")); n > longestSocket {
-		return launch{}, refuse(backend.InvalidParameter, "start it", spec.Name, "the path of its socket in %s has %d characters, and a socket has at most %d: choose a shorter name", pipe, n, longestSocket)
+		return launch{},
+			refuse(backend.InvalidParameter, "start it", spec.Name,
+				"the path of its socket in %s has %d characters, and a socket has at most %d: choose a shorter name", pipe, n, longestSocket)
 	}
 	l := launch{name: spec.Name, program: program, args: []string{"-d"}, pipeDir: pipe, commands: h.commandsPath(spec.Name)}
 	l.env = append(environment(pipe, h.logDir(spec.Name)), visibleDevices+"="+joinDevices(spec.Devices))

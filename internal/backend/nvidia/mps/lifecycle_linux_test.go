@@ -25,7 +25,8 @@ func TestLifecycle(t *testing.T) {
 		h.settled(spec)
 		first := h.daemon("training")
 		want := mpsconf.Settings{ActiveThreadPercentage: 25, PinnedMemory: map[string]gpu.Bytes{gpu2: 4 * gib}}
-		if first.PID == 0 || first.Problem != "" || first.Systemd || !slices.Equal(first.Devices, spec.Devices) || !reflect.DeepEqual(first.Settings, &want) {
+		if first.PID == 0 || first.Problem != "" || first.Systemd || !slices.Equal(first.Devices, spec.Devices) ||
+			!reflect.DeepEqual(first.Settings, &want) {
 			t.Fatalf("read back: %+v with %+v", first, first.Settings)
 		}
 
@@ -77,7 +78,8 @@ func TestTwoDaemons(t *testing.T) {
 		h.ensure(two)
 		h.settled(one)
 		h.settled(two)
-		if a, b := h.daemon("one"), h.daemon("two"); a.PID == b.PID || a.Settings.ActiveThreadPercentage != 10 || b.Settings.ActiveThreadPercentage != 20 {
+		if a, b := h.daemon("one"), h.daemon("two"); a.PID == b.PID || a.Settings.ActiveThreadPercentage != 10 ||
+			b.Settings.ActiveThreadPercentage != 20 {
 			t.Errorf("they are %+v and %+v", a, b)
 		}
 		if _, err := h.Remove(t.Context(), "one", mps.KeepClients); err != nil {

@@ -85,7 +85,9 @@ func reasonFor(texts []string, command, answer string) string {
 	return strings.Join(reason, "; ")
 }
 
-var chatter = regexp.MustCompile(`^(Accepting connection|NEW UI|NEW CLIENT|UI closed|Cmd:|To connect CUDA|CUDA MPS Control binary|Starting new server|Removed Shm file|Exit with status 0|NEW SERVER \d+: Ready|User did not send valid credentials|[0-9.]+[GM]?$|$)`)
+var chatter = regexp.MustCompile(`^(Accepting connection|NEW UI|NEW CLIENT|UI closed|Cmd:|To connect CUDA|CUDA MPS Control ` +
+	`binary|Starting new server|Removed Shm file|Exit with status 0|NEW SERVER \d+: Ready|User did not send valid ` +
+	`credentials|[0-9.]+[GM]?$|$)`)
 
 // isChatter tells whether a line of a log says nothing about what went wrong.
 func isChatter(text string) bool { return chatter.MatchString(text) }

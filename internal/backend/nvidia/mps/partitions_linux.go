@@ -96,7 +96,9 @@ func (h *Host) Partition(ctx context.Context, name string, percentage float64, h
 	const rounding = 1e-6 // 0.29 of 100 is 29
 	wanted := int(percentage*float64(chunks)/100 + rounding)
 	if wanted == 0 {
-		return "", refuse(backend.InvalidParameter, "make a static partition of "+device, name, "%g %% is less than a chunk of its multiprocessors, of which it has %d: ask for %g %% at least", percentage, chunks, math.Ceil(1000/float64(chunks))/10)
+		return "", refuse(backend.InvalidParameter, "make a static partition of "+device, name,
+			"%g %% is less than a chunk of its multiprocessors, of which it has %d: ask for %g %% at least",
+			percentage, chunks, math.Ceil(1000/float64(chunks))/10)
 	}
 	if slices.ContainsFunc(all, func(p Partition) bool { return p.is(have) && p.Chunks == wanted }) {
 		return have, nil
@@ -120,7 +122,8 @@ func (h *Host) Partition(ctx context.Context, name string, percentage float64, h
 		return "", err
 	}
 	if !slices.ContainsFunc(all, func(p Partition) bool { return p.is(id) && p.Chunks == wanted }) {
-		return "", refuse(backend.Failed, "make a static partition of "+device, name, "it made %s, and does not list it with %d chunks", id, wanted)
+		return "", refuse(backend.Failed, "make a static partition of "+device, name, "it made %s, and does not list it with %d chunks",
+			id, wanted)
 	}
 	return id, nil
 }

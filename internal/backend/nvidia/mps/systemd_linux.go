@@ -109,7 +109,8 @@ func (k *units) forget(ctx context.Context, name string) error {
 
 func (k *units) systemctl(ctx context.Context, args ...string) error {
 	asked := "systemctl " + strings.Join(args, " ")
-	ctx, cancel := context.WithTimeoutCause(ctx, k.opt.SystemctlTimeout, &backend.Error{Code: backend.Timeout, Detail: fmt.Sprintf("%s has not ended within %s", asked, k.opt.SystemctlTimeout)})
+	ctx, cancel := context.WithTimeoutCause(ctx, k.opt.SystemctlTimeout,
+		&backend.Error{Code: backend.Timeout, Detail: fmt.Sprintf("%s has not ended within %s", asked, k.opt.SystemctlTimeout)})
 	defer cancel()
 	cmd := exec.CommandContext(ctx, k.opt.Systemctl, args...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "SYSTEMD_PAGER=")

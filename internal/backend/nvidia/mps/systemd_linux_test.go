@@ -36,7 +36,8 @@ func TestUnit(t *testing.T) {
 			t.Fatalf("%v: %s", err, out)
 		}
 		second := h.daemon("training")
-		if second.PID == 0 || second.PID == first.PID || second.Settings == nil || second.Settings.ActiveThreadPercentage != 40 || second.Settings.PinnedMemory[gpu2] != 4*gib {
+		if second.PID == 0 || second.PID == first.PID || second.Settings == nil || second.Settings.ActiveThreadPercentage != 40 ||
+			second.Settings.PinnedMemory[gpu2] != 4*gib {
 			t.Errorf("systemd brought back %+v with %+v", second, second.Settings)
 		}
 		// Only the note of its process is old.
@@ -62,7 +63,8 @@ func TestUnitThatDoesNotStart(t *testing.T) {
 	t.Parallel()
 	h := withSystemd(t, newHost(t, "/bin/false", nil))
 	_, err := h.Ensure(t.Context(), training(), mps.KeepClients)
-	refused(t, err, backend.Failed, "MPS daemon training", "systemctl start gpu-mps@training.service", "Job for gpu-mps@training.service failed")
+	refused(t, err, backend.Failed, "MPS daemon training", "systemctl start gpu-mps@training.service",
+		"Job for gpu-mps@training.service failed")
 	h.nothingLeft("training")
 }
 

@@ -9,7 +9,10 @@ import (
 
 // FuzzList reads what nvidia-smi may list.
 func FuzzList(f *testing.F) {
-	for _, s := range []string{"", "|   0     Timeslice      Default      |", "| 99999999999999999999 Timeslice Short |", "Invalid argument: -l", "|1|time-slice|LONG|\n|1|timeslice|short|"} {
+	for _, s := range []string{
+		"", "|   0     Timeslice      Default      |", "| 99999999999999999999 Timeslice Short |", "Invalid argument: -l",
+		"|1|time-slice|LONG|\n|1|timeslice|short|",
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -124,10 +124,22 @@ func TestErrors(t *testing.T) {
 	}{
 		{"no such interval", smi, id, "forever", backend.InvalidParameter, `"forever" is none of [default short medium long]`},
 		{"no such GPU", smi, "GPU-other", gpu.TimeSliceLong, backend.NotFound, "No devices were found"},
-		{"not root", strings.Replace(smi, "--set-timeslice)", "--set-timeslice) echo Insufficient Permissions; exit 4", 1), id, gpu.TimeSliceLong, backend.AccessDenied, "Insufficient Permissions"},
-		{"no driver", "#!/bin/sh\necho \"NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\"; exit 9", id, gpu.TimeSliceLong, backend.Unavailable, "couldn't communicate"},
-		{"a GPU in MIG mode", "#!/bin/sh\necho 'Failed to set timeslice for requested devices : Not Supported'; exit 255", id, gpu.TimeSliceLong, backend.NotSupported, "Not Supported"},
-		{"a setting that does not stay", strings.Replace(smi, `echo "$5" >"$state"`, ":", 1), id, gpu.TimeSliceLong, backend.Failed, "long was wanted, and it stays at default: Successfully set"},
+		{
+			"not root", strings.Replace(smi, "--set-timeslice)", "--set-timeslice) echo Insufficient Permissions; exit 4", 1),
+			id, gpu.TimeSliceLong, backend.AccessDenied, "Insufficient Permissions",
+		},
+		{
+			"no driver", "#!/bin/sh\necho \"NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\"; exit 9",
+			id, gpu.TimeSliceLong, backend.Unavailable, "couldn't communicate",
+		},
+		{
+			"a GPU in MIG mode", "#!/bin/sh\necho 'Failed to set timeslice for requested devices : Not Supported'; exit 255",
+			id, gpu.TimeSliceLong, backend.NotSupported, "Not Supported",
+		},
+		{
+			"a setting that does not stay", strings.Replace(smi, `echo "$5" >"$state"`, ":", 1), id, gpu.TimeSliceLong,
+			backend.Failed, "long was wanted, and it stays at default: Successfully set",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := install(t, tt.script, "0").Set(t.Context(), tt.gpu, tt.want)

@@ -53,11 +53,20 @@ func TestVirtualFunctionsThatDoNotCome(t *testing.T) {
 			k.Lock(100)
 			k.Hold(901, "/dev/nvidia0", "/usr/bin/nv-hostengine")
 		}, nil, backend.InUse, []string{"Cannot obtain unbindLock", "5 times", "/dev/nvidia0", "nv-hostengine, PID 901"}},
-		"an unseen client":     {l40s(), func(k *fakevgpu.Kernel) { k.Lock(100) }, nil, backend.InUse, []string{"nvidia-persistenced"}},
-		"an unknown GPU":       {l40s(), (*fakevgpu.Kernel).Idle, nil, backend.Failed, []string{"sriov_numvfs reads 0, wanted 16"}},
-		"no script":            {l40s(), nil, []func(*vgpu.Options){func(o *vgpu.Options) { o.Script = "/none" }}, backend.NotFound, []string{"vGPU Manager, which is not installed"}},
-		"no SR-IOV":            {p40(), nil, nil, backend.NotSupported, []string{"sriov_totalvfs"}},
-		"no vGPU files appear": {fakevgpu.Card{Address: address, Shape: vgpu.ShapeMdevVF, VFs: 4}, nil, nil, backend.Unavailable, []string{"found 4 of 4", "nvidia-vgpu-mgr"}},
+		"an unseen client": {l40s(), func(k *fakevgpu.Kernel) { k.Lock(100) }, nil, backend.InUse, []string{"nvidia-persistenced"}},
+		"an unknown GPU":   {l40s(), (*fakevgpu.Kernel).Idle, nil, backend.Failed, []string{"sriov_numvfs reads 0, wanted 16"}},
+		"no script": {
+			l40s(), nil,
+			[]func(*vgpu.Options){func(o *vgpu.Options) { o.Script = "/none" }},
+			backend.NotFound,
+			[]string{"vGPU Manager, which is not installed"},
+		},
+		"no SR-IOV": {p40(), nil, nil, backend.NotSupported, []string{"sriov_totalvfs"}},
+		"no vGPU files appear": {
+			fakevgpu.Card{Address: address, Shape: vgpu.ShapeMdevVF, VFs: 4},
+			nil, nil, backend.Unavailable,
+			[]string{"found 4 of 4", "nvidia-vgpu-mgr"},
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

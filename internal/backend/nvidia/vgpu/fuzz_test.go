@@ -8,7 +8,10 @@ import (
 
 // FuzzFormats reads what the kernel's files may hold.
 func FuzzFormats(f *testing.F) {
-	for _, s := range []string{"", "ID    : vGPU Name\n1148  : NVIDIA L40S-2Q\n", "NVIDIA A40-1Q 557", "0 : x", "framebuffer=2048M, max_instance=24", "framebuffer=-1M,max_instance=99999999999999999999"} {
+	for _, s := range []string{
+		"", "ID    : vGPU Name\n1148  : NVIDIA L40S-2Q\n", "NVIDIA A40-1Q 557", "0 : x", "framebuffer=2048M, max_instance=24",
+		"framebuffer=-1M,max_instance=99999999999999999999",
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

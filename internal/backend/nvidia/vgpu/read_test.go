@@ -33,10 +33,12 @@ func TestShapes(t *testing.T) {
 		first  string // address of the first function
 		offers []string
 	}{
-		"vendor-specific VFIO": {l40s(), vgpu.ShapeOff, vgpu.ShapeVFIO, "0000:41:00.4", []string{"L40S-2B", "L40S-2Q", "L40S-12Q", "L40S-24Q", "L40S-48Q"}},
-		"mdev on functions":    {a40(), vgpu.ShapeOff, vgpu.ShapeMdevVF, "0000:41:00.4", []string{"A40-1Q", "A40-4Q", "A40-24Q"}},
-		"legacy mdev":          {p40(), vgpu.ShapeMdev, vgpu.ShapeMdev, address, []string{"P40-1Q", "P40-4Q"}},
-		"no vGPU Manager":      {none, vgpu.ShapeNone, vgpu.ShapeNone, "", nil},
+		"vendor-specific VFIO": {
+			l40s(), vgpu.ShapeOff, vgpu.ShapeVFIO, "0000:41:00.4", []string{"L40S-2B", "L40S-2Q", "L40S-12Q", "L40S-24Q", "L40S-48Q"},
+		},
+		"mdev on functions": {a40(), vgpu.ShapeOff, vgpu.ShapeMdevVF, "0000:41:00.4", []string{"A40-1Q", "A40-4Q", "A40-24Q"}},
+		"legacy mdev":       {p40(), vgpu.ShapeMdev, vgpu.ShapeMdev, address, []string{"P40-1Q", "P40-4Q"}},
+		"no vGPU Manager":   {none, vgpu.ShapeNone, vgpu.ShapeNone, "", nil},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -98,10 +100,14 @@ func TestCreatableTypesText(t *testing.T) {
 		want map[int]string
 		err  string
 	}{
-		"empty":        {"", map[int]string{}, ""},
-		"header only":  {"ID    : vGPU Name\n", map[int]string{}, ""},
-		"id first":     {"ID    : vGPU Name\n5     : GRID M60-0Q\n\n1148  : NVIDIA L40S-2Q\n", map[int]string{5: "GRID M60-0Q", 1148: "NVIDIA L40S-2Q"}, ""},
-		"name first":   {"vGPU Name   ID\nNVIDIA A40-1Q 557\nNVIDIA L40S-48Q          1159\n", map[int]string{557: "NVIDIA A40-1Q", 1159: "NVIDIA L40S-48Q"}, ""},
+		"empty":       {"", map[int]string{}, ""},
+		"header only": {"ID    : vGPU Name\n", map[int]string{}, ""},
+		"id first": {
+			"ID    : vGPU Name\n5     : GRID M60-0Q\n\n1148  : NVIDIA L40S-2Q\n", map[int]string{5: "GRID M60-0Q", 1148: "NVIDIA L40S-2Q"}, "",
+		},
+		"name first": {
+			"vGPU Name   ID\nNVIDIA A40-1Q 557\nNVIDIA L40S-48Q          1159\n", map[int]string{557: "NVIDIA A40-1Q", 1159: "NVIDIA L40S-48Q"}, "",
+		},
 		"with a colon": {"NVIDIA A40-1Q : 557\n", map[int]string{557: "NVIDIA A40-1Q"}, ""},
 		"spaces":       {"1500 : NVIDIA RTX Pro 6000 Blackwell DC-1-24Q\n", map[int]string{1500: "NVIDIA RTX Pro 6000 Blackwell DC-1-24Q"}, ""},
 		"garbage":      {"1148  : NVIDIA L40S-2Q\n???\n", nil, `"???"`},
@@ -192,7 +198,9 @@ func TestAddresses(t *testing.T) {
 	if err != nil || g.Address != address {
 		t.Errorf("read %q, %v", g.Address, err)
 	}
-	for in, want := range map[string]string{"00000000:1A:00.0": "0000:1a:00.0", "10000:01:00.7": "10000:01:00.7", "0000:1a:00.8": "", "41:00.0": "", "../../etc": ""} {
+	for in, want := range map[string]string{
+		"00000000:1A:00.0": "0000:1a:00.0", "10000:01:00.7": "10000:01:00.7", "0000:1a:00.8": "", "41:00.0": "", "../../etc": "",
+	} {
 		if got, err := vgpu.Address(in); got != want || (err != nil) != (want == "") {
 			t.Errorf("%q is %q, %v; wanted %q", in, got, err, want)
 		}

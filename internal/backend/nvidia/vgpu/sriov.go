@@ -66,10 +66,12 @@ func (h *Host) DisableVFs(ctx context.Context, g *GPU) error {
 	}
 	for _, f := range g.Functions {
 		if len(f.Holders) > 0 {
-			return refuse(g.Address, opDisable, backend.InUse, "virtual function %s is held by %s; shut it down first", f.Address, holders(f.Holders))
+			return refuse(g.Address, opDisable, backend.InUse, "virtual function %s is held by %s; shut it down first",
+				f.Address, holders(f.Holders))
 		}
 		if len(f.VGPUs) > 0 {
-			return refuse(g.Address, opDisable, backend.InUse, "virtual function %s has a vGPU %s; remove it first", f.Address, f.VGPUs[0].Type.ShortName())
+			return refuse(g.Address, opDisable, backend.InUse, "virtual function %s has a vGPU %s; remove it first",
+				f.Address, f.VGPUs[0].Type.ShortName())
 		}
 	}
 	if g.HoldersHidden {

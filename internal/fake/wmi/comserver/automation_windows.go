@@ -152,7 +152,9 @@ type exceptionInfo struct {
 	scode                  uint32
 }
 
-func invoke(o *object, id int32, iid *ole.GUID, _ uint32, flags uintptr, p *parameters, out *ole.VARIANT, info *exceptionInfo, wrong *uint32) (hr uintptr) {
+func invoke(o *object, id int32, iid *ole.GUID, _ uint32, flags uintptr, p *parameters, out *ole.VARIANT,
+	info *exceptionInfo, wrong *uint32,
+) (hr uintptr) {
 	defer unexpectedly(&hr)
 	if iid != nil && !ole.IsEqualGUID(iid, ole.IID_NULL) {
 		return dispUnknownInterface
