@@ -138,7 +138,7 @@ func showPartitions(gpus table.Writer, h *gpu.Host) {
 		row := table.Row{g.Model, g.ID, g.Status, "", "", ""}
 		if p := g.Partitionable; p != nil {
 			counts := words.Each(p.ValidCounts, strconv.Itoa)
-			row[3], row[4], row[5] = fmt.Sprintf("%d, %d free", p.Count, p.Free()), strings.Join(counts, " "), p.PartitionVRAM()
+			row[3], row[4], row[5] = fmt.Sprintf("%d, %d free", p.Count, p.Free()), strings.Join(counts, " "), memoryText(p.PartitionVRAM())
 		}
 		gpus.AppendRow(row)
 	}
@@ -149,7 +149,7 @@ func showLinux(gpus table.Writer, h *gpu.Host) {
 	gpus.AppendHeader(table.Row{"Model", "Id", "Address", "Memory", "Compute", "MIG", "Instances, vGPUs", "In use by"})
 	for i := range h.GPUs {
 		g := &h.GPUs[i]
-		row := table.Row{g.Model, g.ID, g.Address, memoryText(g), computeText(g), "none", "", ""}
+		row := table.Row{g.Model, g.ID, g.Address, memoryText(g.VRAM), computeText(g), "none", "", ""}
 		if g.Problem != "" {
 			row[5] = g.Problem
 		}
@@ -183,12 +183,12 @@ func showLinux(gpus table.Writer, h *gpu.Host) {
 	}
 }
 
-// memoryText is a GPU's memory, "" where its driver does not tell.
-func memoryText(g *gpu.GPU) string {
-	if g.VRAM == 0 {
+// memoryText is an amount of memory, "" where the driver does not tell it.
+func memoryText(b gpu.Bytes) string {
+	if b == 0 {
 		return ""
 	}
-	return g.VRAM.String()
+	return b.String()
 }
 
 // computeText is how processes may use a GPU.

@@ -24,6 +24,7 @@ import (
 type Object struct {
 	Type, Name, ImportID string
 	arguments            []argument
+	notes                []string // what the arguments cannot say
 }
 
 type argument struct {
@@ -54,7 +55,7 @@ func Objects(hosts map[string]*gpu.Host) ([]Object, []fleet.Left) {
 				{"name", cty.StringVal(w.Pool.Name)}, {"members", idsByHost(w.Pool.Members)},
 			}
 		default:
-			o.Type, o.Name, o.arguments = "gpu_vm_assignment", w.Assignment.VM, assignment(w.Assignment)
+			o.Type, o.Name, o.arguments, o.notes = "gpu_vm_assignment", w.Assignment.VM, assignment(w.Assignment), notes(w.Assignment)
 		}
 		o.Name = identifier(o.Name)
 		for base := o.Name; names[o.Type+"."+o.Name] > 0; {
@@ -101,7 +102,28 @@ func config(c *gpu.PartitionConfig) []argument {
 	default:
 		layout["partition_count"] = cty.NumberIntVal(int64(c.Count))
 	}
+	if c.VGPU != nil && c.VGPU.Heterogeneous != nil {
+		layout["heterogeneous"] = cty.BoolVal(*c.VGPU.Heterogeneous)
+	}
 	return append(out, argument{string(c.Kind), cty.ObjectVal(layout)})
+}
+
+// notes says what of an assignment its arguments cannot.
+func notes(a *gpu.Assignment) []string {
+	if a.Partition == nil {
+		return nil
+	}
+	var out []string
+	q := a.Partition.Quotas.VRAM
+	for _, of := range []struct {
+		name string
+		n    *uint64
+	}{{"min", q.Min}, {"max", q.Max}, {"optimal", q.Optimal}} {
+		if of.n != nil && gpu.Bytes(*of.n)%gpu.MiB != 0 {
+			out = append(out, fmt.Sprintf("%s_partition_vram_mib: the host has %d bytes, which is no whole MiB and stays as it is.", of.name, *of.n))
+		}
+	}
+	return out
 }
 
 func assignment(a *gpu.Assignment) []argument {
@@ -178,6 +200,9 @@ func HCL(objects []Object, left []fleet.Left) []byte {
 		b.SetAttributeTraversal("to", hcl.Traversal{hcl.TraverseRoot{Name: o.Type}, hcl.TraverseAttr{Name: o.Name}})
 		b.SetAttributeValue("id", cty.StringVal(o.ImportID))
 		f.Body().AppendNewline()
+		for _, note := range o.notes {
+			f.Body().AppendUnstructuredTokens(hclwrite.Tokens{{Type: hclsyntax.TokenComment, Bytes: []byte("# " + note + "\n")}})
+		}
 		b = f.Body().AppendNewBlock("resource", []string{o.Type, o.Name}).Body()
 		for _, a := range o.arguments {
 			b.SetAttributeValue(a.name, a.value)
@@ -206,6 +231,9 @@ func JSON(objects []Object, left []fleet.Left) ([]byte, error) {
 				return nil, err
 			}
 			arguments[a.name] = ctyjson.SimpleJSONValue{Value: v}
+		}
+		if len(o.notes) > 0 {
+			arguments["//"] = strings.Join(o.notes, " ")
 		}
 		if resources[o.Type] == nil {
 			resources[o.Type] = map[string]block{}

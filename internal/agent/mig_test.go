@@ -130,7 +130,7 @@ func TestMIGSmallestChange(t *testing.T) {
 			removed++
 		case change.OpCreateInstance:
 			created++
-		case change.OpPutClaim:
+		case change.OpPutClaim, change.OpStopUnit, change.OpStartUnit:
 			continue
 		}
 		if s.GPU != hopper1 || s.Op == change.OpSetMIGMode {
@@ -214,8 +214,8 @@ func TestMIGSteps(t *testing.T) {
 		},
 		{
 			name: "placements as they are written", before: []agent.Change{made}, ch: layout("x", "mig", six, placements),
-			want: slices.Concat(slices.Repeat([]change.Op{destroy}, 6), []change.Op{create, create},
-				slices.Repeat([]change.Op{destroy}, 6), []change.Op{create, create}, []change.Op{put}),
+			want: slices.Concat([]change.Op{stop}, slices.Repeat([]change.Op{destroy}, 6), []change.Op{create, create},
+				slices.Repeat([]change.Op{destroy}, 6), []change.Op{create, create}, []change.Op{start, put}),
 		},
 		{
 			name:   "a mode that waits for a reset is taken back",
@@ -272,6 +272,26 @@ func TestMIGInUse(t *testing.T) {
 		r.done(layout("1", "mig", nil, seven))
 		r.process(hopper2, new(at(g1, 5)), gpu.Process{Name: "dcgm", Holder: "unit " + dcgm})
 		r.refusedMIG(layout("x", "mig", seven, large), backend.InUse, dcgm)
+	})
+	t.Run("of a unit that keeps an instance open without a process in it", func(t *testing.T) {
+		r := newRig(t, onLinux)
+		r.done(layout("1", "mig", nil, seven))
+		quiet := *large
+		quiet.QuiesceUnits = []string{dcgm}
+		var runs []bool
+		r.breaker.hook = func(write string) {
+			if write == "destroy instance" {
+				runs = append(runs, slices.Contains(r.look().Units, dcgm))
+			}
+		}
+		r.done(layout("x", "mig", seven, &quiet))
+		r.breaker.hook = nil
+		if len(runs) == 0 || slices.Contains(runs, true) {
+			t.Errorf("while instances were removed it ran: %v", runs)
+		}
+		if !slices.Contains(r.look().Units, dcgm) {
+			t.Error("it does not run afterwards")
+		}
 	})
 	t.Run("on a GPU whose mode would change", func(t *testing.T) {
 		r := newRig(t, onLinux)

@@ -21,6 +21,8 @@ type Model struct {
 	// Empty means that the device id alone is enough.
 	Subsystems []string
 	VRAM       gpu.Bytes // of one GPU, as sold
+	// Unified is true where that is the system's memory, of which the driver tells no amount.
+	Unified bool
 	// GPUP and DDA tell which of the two Hyper-V modes the vendor supports.
 	GPUP, DDA bool
 	// PartitionCounts are the valid counts, ascending; empty when not documented.

@@ -30,7 +30,8 @@ func TestModelsAreComplete(t *testing.T) {
 			if !slices.Contains(families, m.Family) {
 				t.Errorf("family %q is not an architecture", m.Family)
 			}
-			if len(m.Devices) == 0 && m.Name != "NVIDIA GB200 189GB" { // which shares the id of the other one
+			// which shares the id of the other one, and which has none
+			if len(m.Devices) == 0 && m.Name != "NVIDIA GB200 189GB" && m.Name != "NVIDIA Thor" {
 				t.Error("there is no PCI device id")
 			}
 			for _, d := range m.Devices {
@@ -46,7 +47,7 @@ func TestModelsAreComplete(t *testing.T) {
 			if m.VRAM < gib || m.VRAM%gib != 0 {
 				t.Errorf("VRAM is %d bytes, not whole GiB", m.VRAM)
 			}
-			if !m.HyperV() && m.MIG == nil {
+			if !m.HyperV() && m.MIG == nil && !m.Unified {
 				t.Error("it supports no mode")
 			}
 			if len(m.Sources) == 0 {

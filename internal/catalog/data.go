@@ -73,6 +73,7 @@ type entry struct {
 	Devices         []string `json:"devices,omitempty"`
 	Subsystems      []string `json:"subsystems,omitempty"`
 	VRAM            int64    `json:"vram_gib"`
+	Unified         bool     `json:"unified,omitempty"`
 	GPUP            bool     `json:"gpu_p,omitempty"`
 	DDA             bool     `json:"dda,omitempty"`
 	PartitionCounts []int    `json:"partition_counts,omitempty"`
@@ -117,7 +118,8 @@ func read(data []byte) ([]Model, error) {
 func (d *document) model(e entry) (Model, error) {
 	m := Model{
 		Name: e.Name, Vendor: nvidia, Family: e.Family, Aliases: e.Aliases, Devices: e.Devices, Subsystems: e.Subsystems,
-		VRAM: gpu.FromMiB(e.VRAM * 1024), GPUP: e.GPUP, DDA: e.DDA, PartitionCounts: e.PartitionCounts, CountsInferred: e.CountsInferred,
+		VRAM: gpu.FromMiB(e.VRAM * 1024), Unified: e.Unified, GPUP: e.GPUP, DDA: e.DDA, PartitionCounts: e.PartitionCounts,
+		CountsInferred: e.CountsInferred,
 	}
 	var err error
 	if m.Sources, err = d.cite(e.Sources); err != nil || e.MIG == nil {

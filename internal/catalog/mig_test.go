@@ -123,6 +123,8 @@ func TestDocumentedMIGProfiles(t *testing.T) {
 		{[]string{"2321", "233A", "2339"}, seven(12, 24, 47, 94)},
 		{[]string{"2342", "233D", "20B6", "2329"}, seven(12, 24, 48, 96)},
 		{[]string{"2335", "233B", "232C"}, seven(18, 35, 71, 141)},
+		{[]string{"2337"}, seven(8, 16, 32, 64)},
+		{[]string{"2BB9"}, map[string]int{"1g.42gb": 2, "1g.42gb+gfx": 2, "1g.42gb+me.all": 1, "1g.42gb-me": 2, "2g.84gb": 1, "2g.84gb+gfx": 1}},
 		{[]string{"2348"}, seven(18, 36, 72, 144)},
 		{[]string{"2901"}, seven(23, 45, 90, 180)},
 		{[]string{"2941"}, seven(23, 47, 93, 186)},
@@ -155,16 +157,21 @@ func TestDocumentedMIGProfiles(t *testing.T) {
 			})
 		}
 	}
-	// A GB200 with more memory has the device id of the other one.
-	if m, ok := catalog.ByName("NVIDIA GB200 189GB"); !ok || m.MIG == nil {
-		t.Error("the catalog has no MIG for a GB200 with 189 GB")
-	} else {
+	// A GB200 with more memory has the device id of the other one, and Thor none.
+	for name, want := range map[string]map[string]int{
+		"NVIDIA GB200 189GB": seven(23, 47, 95, 189),
+		"NVIDIA Thor":        {"1g.0gb": 1, "1g.0gb+me": 1, "1g.0gb+gfx": 1, "2g.0gb": 1, "2g.0gb+gfx": 1, "3g.0gb": 1, "3g.0gb+gfx": 1},
+	} {
+		m, ok := catalog.ByName(name)
+		if !ok || m.MIG == nil {
+			t.Fatalf("the catalog has no MIG for %s", name)
+		}
 		seen[m.Name] = true
 		got := map[string]int{}
 		for _, p := range m.MIG.Profiles {
 			got[p.Name] = p.Max
 		}
-		if diff := cmp.Diff(seven(23, 47, 95, 189), got); diff != "" {
+		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("numbers of instances of %s (-want +got):\n%s", m.Name, diff)
 		}
 	}

@@ -294,7 +294,9 @@ func vmDifferences(h *gpu.Host, vm *gpu.VM, a *gpu.Assignment, pending bool) []D
 			}
 		}
 	}
-	if diff := vm.Settings.Differs(a.Settings); !diff.Empty() {
+	told := a.Settings.Only(vm.Settings)
+	told.OfflineAction = a.Settings.OfflineAction // of which nil is none
+	if diff := vm.Settings.Differs(told); !diff.Empty() {
 		differ("has other settings: "+describeSettings(vm.Settings, diff), "", CauseOtherTool)
 	}
 	return out

@@ -223,7 +223,11 @@ func (e GPUEffect) String() string {
 		}
 	}
 	if p := e.Partitions; p != nil {
-		say("%d → %d partitions, about %s each", p.From, p.To, p.VRAM)
+		each := ""
+		if p.VRAM > 0 {
+			each = fmt.Sprintf(", about %s each", p.VRAM)
+		}
+		say("%d → %d partitions%s", p.From, p.To, each)
 	}
 	if m := e.MIG; m != nil {
 		switch {
@@ -258,10 +262,10 @@ func (e GPUEffect) String() string {
 	}
 	if s := e.Sharing; s != nil {
 		if s.ComputeTo != "" {
-			say("compute mode %s → %s", s.ComputeFrom, s.ComputeTo)
+			say("compute mode %s → %s", told(string(s.ComputeFrom)), s.ComputeTo)
 		}
 		if s.SliceTo != "" {
-			say("time slice %s → %s", s.SliceFrom, s.SliceTo)
+			say("time slice %s → %s", told(string(s.SliceFrom)), s.SliceTo)
 		}
 		verbs := map[DaemonAction]string{
 			DaemonStarts: "is started", DaemonRestarts: "is restarted", DaemonEnds: "is stopped",

@@ -261,7 +261,10 @@ func resolve(host *gpu.Host, vm *gpu.VM) *gpu.DeviceAssignment {
 // quotasFit tells whether a partition of a GPU, at a count, is as large as quotas ask.
 func quotasFit(q gpu.Quotas, part *gpu.Partitionable, count int) bool {
 	fit := func(q gpu.Quota, c gpu.Capacity) bool {
-		size := max(c.Min, c.Max)
+		size, known := c.Largest()
+		if !known {
+			return true // which the host decides when the VM starts
+		}
 		if count > 0 {
 			size = scaled(size, part.Count, count)
 		}

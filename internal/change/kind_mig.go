@@ -46,7 +46,7 @@ type migChange struct {
 	*planner
 	config *configChange
 	limit  gpu.Disruption
-	// watchers are units that only watch GPUs, and are stopped while a mode changes.
+	// watchers are units that only watch GPUs, and are stopped while a mode changes or instances go.
 	watchers []string
 	targets  []migTarget
 }
@@ -182,7 +182,8 @@ func (m *migChange) carryOut() {
 	if len(m.targets) == 0 {
 		return
 	}
-	quiet := slices.ContainsFunc(m.targets, func(t migTarget) bool { return t.changesMode() })
+	// A monitoring agent may keep an instance open without a process in it, so that it cannot be removed.
+	quiet := slices.ContainsFunc(m.targets, func(t migTarget) bool { return t.changesMode() || len(t.plan.Remove) > 0 })
 	m.without(m.watchers, quiet, func() {
 		for _, t := range m.targets {
 			m.add(t.steps()...)

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 )
 
 // migRows are the operations on GPU instances, and on the units that have to do with them.
@@ -105,6 +106,7 @@ func eachMIG(become func(*gpu.MIG, Step)) func(*draft, Step) {
 			return
 		}
 		mig := *g.MIG
+		mig.Profiles = placement.MIGProfiles(g) // those of the model where the GPU tells none
 		become(&mig, s)
 		g.MIG = &mig
 		if mig.Enabled {

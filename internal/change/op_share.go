@@ -1,6 +1,7 @@
 package change
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -29,7 +30,7 @@ var sharingRows = map[Op]row{
 			return unless(g.TimeSlice == "", Step{Op: OpSetTimeSlice, GPU: s.GPU, Force: s.Force, TimeSlice: g.TimeSlice})
 		}),
 		project: eachGPU(func(g *gpu.GPU, s Step) {
-			if g.TimeSlice != "" { // else the host does not tell it afterwards either
+			if g.TimeSlice != "" { // else the host may not tell it afterwards either
 				g.TimeSlice = s.TimeSlice
 			}
 		}),
@@ -273,12 +274,10 @@ func timeSliceOf(host *gpu.Host, id string) string {
 	return told(string(g.TimeSlice))
 }
 
-func told(what string) string {
-	if what == "" {
-		return "not known"
-	}
-	return what
-}
+// notKnown is what a host does not tell.
+const notKnown = "not known"
+
+func told(what string) string { return cmp.Or(what, notKnown) }
 
 // daemonOf tells what a daemon is and that it runs, and not the process that a restart
 // changes.

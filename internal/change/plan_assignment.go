@@ -379,7 +379,7 @@ func newQuotas(have, want, before gpu.Quotas) gpu.Quotas {
 		}
 	}
 	return gpu.Quotas{
-		VRAM:    one(have.VRAM, want.VRAM, before.VRAM),
+		VRAM:    one(have.VRAM, want.VRAM.Declared(have.VRAM), before.VRAM), // bytes that are as declared stay
 		Encode:  one(have.Encode, want.Encode, before.Encode),
 		Decode:  one(have.Decode, want.Decode, before.Decode),
 		Compute: one(have.Compute, want.Compute, before.Compute),
@@ -391,7 +391,13 @@ func newQuotas(have, want, before gpu.Quotas) gpu.Quotas {
 // resource wrote itself is never what was before, also when the claim is lost that knew; an
 // assignment that waits has written nothing yet.
 func (m *move) settings(c *gpu.Claim, holds *gpu.Assignment, want gpu.VMSettings) {
-	m.write = m.vm.Settings.Differs(c.SettingsBefore.Overlay(want))
+	have := m.vm.Settings
+	if holds != nil { // what the host does not tell is as it was written
+		written := holds.Settings
+		written.OfflineAction = nil // of which nil is none
+		have = written.Overlay(have)
+	}
+	m.write = have.Differs(c.SettingsBefore.Overlay(want))
 	now := m.vm.Settings.Only(want)
 	if holds != nil && !m.change.Adopt {
 		now = now.Without(holds.Settings)

@@ -46,11 +46,16 @@ func (p *planner) share() error {
 		p.put(record)
 		return nil
 	}
+	handed, is := p.host.HandedShare(placed.Name)
 	spec, err := placement.ShareSpec(&p.host, placed)
+	if unlike := (*placement.ShareError)(nil); errors.As(err, &unlike) && unlike.Fault == placement.ShareMemory &&
+		is && handed.Outdated == "" && claim != nil && claim.Want.Share.SameAmounts(placed) {
+		p.putOver(claim, record) // it has been written while the memory was known
+		return nil
+	}
 	if err != nil {
 		return refuseShare(err, placed.Name)
 	}
-	handed, is := p.host.HandedShare(placed.Name)
 	if was := claimedSpec(&p.host, placed.Name); !is || handed.Outdated != "" || was == nil || !reflect.DeepEqual(*was, spec) {
 		p.add(Step{Op: OpWriteShare, Share: &spec})
 	}

@@ -108,21 +108,17 @@ func (s *sharingChange) wants(g *gpu.GPU) {
 	}
 	mode, slice := placement.WantedModes(&c.want)
 	c.given = c.given.With(g.ID, gpu.Layout{ComputeMode: mode, TimeSlice: slice})
-	s.sets(g, mode, shareGPU, "")
-	// A driver that does not tell a time slice has the one that was set when the GPU joined.
-	unknown := g.TimeSlice == "" && (slice == gpu.TimeSliceDefault || c.covers(g.ID) && slice == sliceOf(c.claim))
-	if slice != "" && slice != g.TimeSlice && !unknown {
+	// What a driver does not tell is its default, or what was set when the GPU joined.
+	hadMode, hadSlice := gpu.ComputeDefault, gpu.TimeSliceDefault
+	if c.covers(g.ID) && c.claim.Want.Config != nil {
+		hadMode, hadSlice = placement.WantedModes(c.claim.Want.Config)
+	}
+	if g.ComputeMode != "" || mode != hadMode {
+		s.sets(g, mode, shareGPU, "")
+	}
+	if slice != "" && slice != cmp.Or(g.TimeSlice, hadSlice) {
 		s.opens = append(s.opens, Step{Op: OpSetTimeSlice, GPU: g.ID, TimeSlice: slice})
 	}
-}
-
-// sliceOf is the time slice that a claim's config wants.
-func sliceOf(claim *gpu.Claim) gpu.TimeSlice {
-	if claim == nil || claim.Want.Config == nil {
-		return ""
-	}
-	_, slice := placement.WantedModes(claim.Want.Config)
-	return slice
 }
 
 // sets notes a compute mode. former is what a GPU that leaves had, in words.
@@ -152,7 +148,10 @@ func (s *sharingChange) restoresOf(claim *gpu.Claim, g *gpu.GPU) {
 	}
 	mode, slice := placement.WantedModes(claim.Want.Config)
 	before := claim.Before.Of(g.ID)
-	if was := before.ComputeMode; g.ComputeMode == mode {
+	if was := before.ComputeMode; cmp.Or(g.ComputeMode, mode) == mode {
+		if was == "" && before != (gpu.Layout{}) {
+			was = gpu.ComputeDefault // the driver's own, as after a reboot
+		}
 		if slices.ContainsFunc(s.planner.steps, func(step Step) bool { return step.Op == OpSetMIGMode && step.Enable && step.GPU == g.ID }) {
 			was = gpu.ComputeDefault // a GPU that enters MIG mode loses any other
 		}
@@ -161,7 +160,7 @@ func (s *sharingChange) restoresOf(claim *gpu.Claim, g *gpu.GPU) {
 	if slice == "" || g.TimeSlice != "" && g.TimeSlice != slice || before == (gpu.Layout{}) {
 		return // it is not as the config made it, or nobody knows what it was
 	}
-	if was := cmp.Or(before.TimeSlice, gpu.TimeSliceDefault); was != slice { // the driver's own, as after a reboot
+	if was := cmp.Or(before.TimeSlice, gpu.TimeSliceDefault); was != slice {
 		s.opens = append(s.opens, Step{Op: OpSetTimeSlice, GPU: g.ID, TimeSlice: was})
 	}
 }

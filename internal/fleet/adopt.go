@@ -429,6 +429,10 @@ func layoutOf(kind gpu.Kind, g *gpu.GPU) (c gpu.PartitionConfig, text string) {
 				c.VGPU = &gpu.VGPULayout{Type: name, Count: &n}
 			}
 		}
+		if g.VGPU.Heterogeneous { // which a reboot would lose
+			c.VGPU.Heterogeneous = new(true)
+			text += " in heterogeneous mode"
+		}
 	default:
 		return c, ""
 	}

@@ -258,6 +258,7 @@ func (w *world) elsewhere(of []changed, do func(*world, []changed)) {
 		o.end()
 	}()
 	o.seen.begin()
+	o.seen.hides = w.seen.hides
 	o.serve()
 	do(o, of)
 }

@@ -21,6 +21,7 @@ var ofTheRun = map[string]string{
 		"starts has it",
 	"capacity: The GPU is in a pool": "Hyper-V lets a VM name a GPU of a pool, and the pool is short " +
 		"of it then",
+	"fraction-not-in-mode: The memory of the device is not known":          "the host knows it, and does not tell",
 	"gpu-vm-xor-share: The GPU is for VMs":                                 "a driver with vGPUs serves processes of the host too",
 	"gpu-vm-xor-share: The GPU is for containers":                          "as above",
 	"known-config: Unknown partition config":                               "a name, which no host knows",
@@ -36,9 +37,11 @@ var ofTheRun = map[string]string{
 		"shares",
 	"pool-one-mode: The GPUs of a pool have different modes": "a pool of a Linux host is ours, and what its shares have in " +
 		"common too",
-	"share-placement: The share may be made before the GPU's layout": "either may come first, and the shares differ",
-	"single-partition-per-vm: The VM already has a partition":        "Hyper-V gives a VM as many adapters as it is asked for",
-	"single-partition-per-vm: The VM has several partitions":         "as above",
+	"share-placement: The share may be made before the GPU's layout":       "either may come first, and the shares differ",
+	"vram-matches-partition: The partition's size is not known":            "no host knows the assertion",
+	"mps-supported: It is not known whether the GPU has static partitions": "the simulator knows, and does not tell",
+	"single-partition-per-vm: The VM already has a partition":              "Hyper-V gives a VM as many adapters as it is asked for",
+	"single-partition-per-vm: The VM has several partitions":               "as above",
 }
 
 // atStart are those that a host makes of a VM that starts, and of none that is off or waits for that.
@@ -55,7 +58,7 @@ func (w *world) heldToHosts(c changed, says announced) {
 		own = own || !ofRun
 		seats = seats && !ofRun && slices.Contains([]string{"capacity", "vm-must-be-off", "partition-in-use", rules.Feasible}, x.Rule)
 	}
-	if !own {
+	if !own || w.seen.hides != nil { // of what a host does not tell only itself knows better
 		return
 	}
 	w.counts["refusals held to hosts"]++

@@ -54,6 +54,7 @@ func TestWhatThePlanSaysIsWhatTheHostDoes(t *testing.T) {
 	}
 	total := play(*planSeed, (cases+changesPerFleet-1)/changesPerFleet, func(seed uint64) *world {
 		w := newWorld(t, seed)
+		w.forget()
 		for range changesPerFleet {
 			w.step()
 		}
@@ -152,6 +153,8 @@ type witness struct {
 	seats string
 	// shaken are the VMs that it moved.
 	shaken map[string]bool
+	// hides is what hosts do not tell, nil for nothing.
+	hides func(*gpu.Host)
 }
 
 // watched is a host whose calls are noted.
@@ -160,6 +163,17 @@ type watched struct {
 	*witness
 	*fuse
 	sim *others.Fleet
+}
+
+// Inventory is the host without what it does not tell.
+func (w watched) Inventory(ctx context.Context) (gpu.Host, error) {
+	h, err := w.Host.Inventory(ctx)
+	if err != nil || w.hides == nil {
+		return h, err
+	}
+	h = cloned(h)
+	w.hides(&h)
+	return h, nil
 }
 
 func (w watched) stop(ctx context.Context, vm string, stop func() error) error {

@@ -19,6 +19,14 @@ func (b Bytes) String() string {
 	return strconv.FormatFloat(float64(b)/float64(1024*MiB), 'f', 1, 64) + " GiB"
 }
 
+// Known is the amount, nil for 0: a platform that does not tell an amount of memory leaves it out.
+func (b Bytes) Known() *Bytes {
+	if b == 0 {
+		return nil
+	}
+	return &b
+}
+
 // FromMiB converts mebibytes to bytes.
 func FromMiB(n int64) Bytes { return Bytes(n) * MiB }
 
@@ -34,9 +42,10 @@ type GPU struct {
 	Model        string `json:"model"`  // catalog name where known ("NVIDIA A2"), else as the host reports it
 	Vendor       string `json:"vendor"` // "NVIDIA", "AMD", "Intel"
 	PCI          PCIID  `json:"pci"`
-	VRAM         Bytes  `json:"vram"`
-	Driver       Driver `json:"driver"`
-	Status       Status `json:"status"`
+	// VRAM is the GPU's own memory; 0 where it is not known, as on a GPU that shares the system's.
+	VRAM   Bytes  `json:"vram,omitempty"`
+	Driver Driver `json:"driver"`
+	Status Status `json:"status"`
 	// MMIO is the memory-mapped IO space that a VM needs to hold the whole device.
 	MMIO MMIO `json:"mmio"`
 	// Address is the PCI address on Linux, "0000:1a:00.0".
@@ -144,12 +153,12 @@ type Partitionable struct {
 func (p *Partitionable) Free() int { return p.Count - len(p.Partitions) }
 
 // PartitionVRAM is the memory of one partition at the current count: what the
-// host reports as the minimum, which for SR-IOV partitions is also the maximum.
+// host reports as the minimum, which for SR-IOV partitions is also the maximum; 0 where it is not known.
 func (p *Partitionable) PartitionVRAM() Bytes { return Bytes(p.VRAM.Min) }
 
 // EstimatedPartitionVRAM is what one partition is expected to have at another
 // count. Hyper-V reports the current count only, so this is an estimate: the
-// memory that all partitions have now, shared evenly.
+// memory that all partitions have now, shared evenly; 0 where it is not known.
 func (p *Partitionable) EstimatedPartitionVRAM(count int) Bytes {
 	if count <= 0 {
 		return 0
@@ -164,6 +173,12 @@ type Capacity struct {
 	Min       uint64 `json:"min_partition"`
 	Max       uint64 `json:"max_partition"`
 	Optimal   uint64 `json:"optimal_partition"`
+}
+
+// Largest is the most that one partition has, and whether the host tells it.
+func (c Capacity) Largest() (most uint64, known bool) {
+	most = max(c.Min, c.Max)
+	return most, most > 0 || c.Total > 0
 }
 
 // Partition is one partition in use.

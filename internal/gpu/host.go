@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -198,6 +199,9 @@ const (
 	BrokerController   ControllerRole = "broker"
 )
 
+// Watchers are the services that keep GPUs open only to watch them.
+var Watchers = []string{"nvidia-dcgm.service", "nvidia-persistenced.service", "dcgm-exporter.service", "nvsm.service"}
+
 // GPU finds a GPU by its id, without case. Ids are unique only within their host.
 func (h *Host) GPU(id string) (*GPU, bool) {
 	for i := range h.GPUs {
@@ -206,6 +210,47 @@ func (h *Host) GPU(id string) (*GPU, bool) {
 		}
 	}
 	return nil, false
+}
+
+// Meant finds the GPU that people mean by something that is no id: the name or the instance path of a
+// partitionable GPU, a PCI address as lspci or nvidia-smi prints it, or an index; nil for none.
+func (h *Host) Meant(text string) *GPU {
+	if n, err := strconv.Atoi(text); err == nil {
+		if n >= 0 && n < len(h.GPUs) {
+			return &h.GPUs[n]
+		}
+		return nil
+	}
+	for i := range h.GPUs {
+		g := &h.GPUs[i]
+		named := g.Partitionable != nil && devicePath(g.Partitionable.Name) == devicePath(text)
+		if named || g.InstancePath != "" && devicePath(g.InstancePath) == devicePath(text) ||
+			g.Address != "" && busAddress(g.Address) == busAddress(text) {
+			return g
+		}
+	}
+	return nil
+}
+
+// devicePath is the part of a device's path or name that is the same mounted and dismounted, and as an
+// interface, whose name has # for \ and ends in its class: \\?\PCI#VEN_10DE&...#4&184#{...}\GPUPARAV.
+func devicePath(text string) string {
+	text = strings.TrimPrefix(FoldID(text), `\\?\`)
+	text, _, _ = strings.Cut(text, "#{")
+	text = strings.ReplaceAll(text, "#", `\`)
+	return strings.TrimPrefix(strings.TrimPrefix(text, `pcip\`), `pci\`)
+}
+
+// busAddress is a PCI address without the zeros of its domain: "0000:1a:00.0", "00000000:1A:00.0" and
+// "1a:00.0" are one.
+func busAddress(text string) string {
+	parts := strings.Split(FoldID(text), ":")
+	if len(parts) == 3 {
+		if parts[0] = strings.TrimLeft(parts[0], "0"); parts[0] == "" {
+			parts = parts[1:]
+		}
+	}
+	return strings.Join(parts, ":")
 }
 
 // VM finds a virtual machine by its id.

@@ -29,8 +29,9 @@ type MIGProfile struct {
 	ID   int    `json:"id"`
 	Name string `json:"name"` // "1g.10gb", "1g.10gb+me"
 	// Slices is the number of compute slices.
-	Slices int   `json:"slices"`
-	Memory Bytes `json:"memory"`
+	Slices int `json:"slices"`
+	// Memory is 0 where it is not known, as on a GPU that shares the system's.
+	Memory Bytes `json:"memory,omitempty"`
 	// Max is how many instances of the profile an empty GPU takes.
 	Max int `json:"max"`
 	// Size is the number of memory slices of one instance; Starts are the first memory
@@ -46,7 +47,7 @@ type GPUInstance struct { //nolint:revive // NVIDIA calls it so
 	Profile string `json:"profile"`
 	Start   int    `json:"start"`
 	Size    int    `json:"size"`
-	Memory  Bytes  `json:"memory"`
+	Memory  Bytes  `json:"memory,omitempty"` // 0 where it is not known
 	// Compute are the compute instances. One that fills the GPU instance is what
 	// workloads see as the MIG device.
 	Compute []ComputeInstance `json:"compute_instances,omitempty"`

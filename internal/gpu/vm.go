@@ -257,9 +257,24 @@ func (v *VM) Started() bool { return v.Runs() || v.State == VMPaused || v.State 
 // Runs tells whether the VM executes or is about to.
 func (v *VM) Runs() bool { return v.State == VMRunning || v.State == VMStarting }
 
+// SameMiB reports whether two amounts of memory are one in whole MiB, in which configurations declare
+// them: hosts may have bytes that no number of MiB is.
+func SameMiB(a, b uint64) bool { return Bytes(a).MiB() == Bytes(b).MiB() }
+
 // Has tells whether q has every quota that want sets.
 func (q Quotas) Has(want Quotas) bool {
-	return q.VRAM.has(want.VRAM) && q.Encode.has(want.Encode) && q.Decode.has(want.Decode) && q.Compute.has(want.Compute)
+	return q.VRAM.Declared(want.VRAM).has(want.VRAM) && q.Encode.has(want.Encode) && q.Decode.has(want.Decode) && q.Compute.has(want.Compute)
+}
+
+// Declared is a quota of memory in the figures of another one where these are the same in whole MiB.
+func (q Quota) Declared(as Quota) Quota {
+	one := func(have, as *uint64) *uint64 {
+		if have != nil && as != nil && SameMiB(*have, *as) {
+			return as
+		}
+		return have
+	}
+	return Quota{Min: one(q.Min, as.Min), Max: one(q.Max, as.Max), Optimal: one(q.Optimal, as.Optimal)}
 }
 
 func (q Quota) has(want Quota) bool {

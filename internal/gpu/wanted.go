@@ -154,7 +154,7 @@ type PartitionConfig struct {
 	MPS         *MPSLayout   `json:"mps,omitempty"`
 	TimeSlicing *TimeSlicing `json:"time_slicing,omitempty"`
 	// QuiesceUnits are systemd units that only watch GPUs. They are stopped for a change
-	// of MIG mode, and started again.
+	// of MIG mode and while instances are removed, and started again.
 	QuiesceUnits []string `json:"quiesce_units,omitempty"`
 	// GPUs are the selected GPUs of each host, keyed by the provider's name for
 	// the host. A host with an empty list is in the config but has no GPU for it.

@@ -172,6 +172,9 @@ func ShareSpec(h *gpu.Host, s *gpu.Share) (gpu.ShareSpec, error) {
 		return gpu.ShareSpec{}, wrongShare(ShareUnplaced, "", "share %q was not placed on a device yet", s.Name)
 	}
 	spec := gpu.ShareSpec{Name: s.Name, Devices: slices.Clone(s.Devices)}
+	if err := knownParts(h, s); err != nil {
+		return gpu.ShareSpec{}, err
+	}
 	first := PlacedDevice(h, s.Devices[0])
 	spec.MemoryRequest, spec.MemoryLimit = s.MemoryOn(first.Memory)
 	for _, at := range s.Devices[1:] {
@@ -193,6 +196,17 @@ func ShareSpec(h *gpu.Host, s *gpu.Share) (gpu.ShareSpec, error) {
 		spec.PinnedMemoryLimit = min(spec.PinnedMemoryLimit, most)
 	}
 	return spec, nil
+}
+
+// knownParts refuses fractions of a memory that is not known.
+func knownParts(h *gpu.Host, s *gpu.Share) error {
+	for _, at := range s.Devices {
+		if s.RequestFraction+s.LimitFraction > 0 && PlacedDevice(h, at).Memory == 0 {
+			return wrongShare(ShareMemory, "", "share %q has a fraction of the memory of %s, and the host does not tell how much that is",
+				s.Name, DeviceText(at))
+		}
+	}
+	return nil
 }
 
 // daemonOf is the name of the daemon that serves a device of mode MPS.

@@ -24,6 +24,7 @@ const (
 	LackProfile  LackCode = "profile"  // it is not of the MIG profile
 	LackApart    LackCode = "apart"    // one process cannot reach it beside others
 	LackMode     LackCode = "mode"     // its mode has no such limit
+	LackFigure   LackCode = "figure"   // its memory is not known, and the share has a part of that
 	LackSize     LackCode = "size"     // it is too small, even when nobody else is on it
 	LackTaken    LackCode = "taken"    // another share has it for itself
 	LackClients  LackCode = "clients"  // Too many MPS clients
@@ -138,7 +139,7 @@ func (e *ShareNoRoomError) Fix() string {
 
 func lackRank(c LackCode) int {
 	return slices.Index([]LackCode{
-		LackMissing, LackPool, LackConfig, LackForVMs, LackLayout, LackProfile, LackApart, LackMode, LackSize, LackTaken,
+		LackMissing, LackPool, LackConfig, LackForVMs, LackLayout, LackProfile, LackApart, LackMode, LackFigure, LackSize, LackTaken,
 		LackClients, LackReplicas, LackMemory, LackLimit, LackThreads,
 	}, c)
 }
@@ -156,6 +157,7 @@ const (
 	ShareNamesake                          // the host has another share of its name
 	ShareName                              // CDI takes no device of its name
 	ShareAmount                            // an amount that no device could give
+	ShareMemory                            // a part of a memory that is not known
 )
 
 // ShareError is such a share. Attribute is where an amount is.

@@ -67,7 +67,10 @@ func (d *Device) refuses(s *gpu.Share) LackCode {
 	if d.hasPartitions() && s.ActiveThreadPercentage == 0 {
 		return LackMode
 	}
-	if max(d.Request(s), d.Limit(s)) > d.Memory {
+	switch asks := max(d.Request(s), d.Limit(s)); {
+	case d.Memory == 0 && asks > 0 && len(s.Devices) == 0:
+		return LackFigure
+	case d.Memory > 0 && asks > d.Memory:
 		return LackSize
 	}
 	return d.Exceeded(d.add(d.Taken(), s, 1))
@@ -80,9 +83,9 @@ func (d *Device) Exceeded(t Taken) LackCode {
 		return map[gpu.ShareMode]LackCode{
 			gpu.ShareMPS: LackClients, gpu.ShareTimeSlicing: LackReplicas, gpu.ShareMIG: LackTaken, gpu.ShareWholeGPU: LackTaken,
 		}[d.Mode]
-	case t.Request > d.Memory:
+	case d.Memory > 0 && t.Request > d.Memory: // where it is not known, those stay that were placed before
 		return LackMemory
-	case float64(t.Limit) > d.limitsAllowed()*(1+Tolerance):
+	case d.Memory > 0 && float64(t.Limit) > d.limitsAllowed()*(1+Tolerance):
 		return LackLimit
 	case t.Threads > d.threadsAllowed()*(1+Tolerance):
 		return LackThreads
@@ -118,6 +121,9 @@ func (d *Device) explain(code LackCode, s *gpu.Share) *ShareLack {
 		}
 		return d.lack(code, "is of mode "+string(d.Mode)+", in which processes have no such setting", "`"+attribute+"`",
 			"Leave `"+attribute+"` out, or take a GPU of a gpu_partition_config with `mps`.")
+	case LackFigure:
+		return d.lack(code, "does not tell how much memory it has", "a known amount, of which the share requests a part",
+			"Leave `memory` out, or take a device whose memory is known.")
 	case LackSize:
 		return d.lack(code, "has "+d.Memory.String(), max(d.Request(s), d.Limit(s)).String(), "Ask for less memory, or take a larger device.")
 	case LackClients:

@@ -77,6 +77,13 @@ func ResolveVGPU(g *gpu.GPU, l *gpu.VGPULayout) (VGPUTarget, error) {
 	if wanted[0].typ.MIGProfile != "" {
 		return t, t.inInstances(g, l)
 	}
+	if i := slices.IndexFunc(wanted, func(d vgpuDemand) bool { return d.typ.FrameBuffer == 0 }); i >= 0 &&
+		len(wanted) > 1 && l.Heterogeneous == nil && !g.VGPU.Heterogeneous {
+		err := unfit(VGPUSizes, "the driver does not tell the frame buffer size of %s, and so not whether %s differ in it",
+			wanted[i].typ.Name, demandsText(wanted))
+		err.Fix = "Write `heterogeneous`, or one type only."
+		return VGPUTarget{}, err
+	}
 	t.heterogeneous = mixedSizes(wanted) || g.VGPU.Heterogeneous
 	if l.Heterogeneous != nil {
 		t.heterogeneous = *l.Heterogeneous

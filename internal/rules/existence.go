@@ -3,6 +3,8 @@ package rules
 import (
 	"cmp"
 	"fmt"
+	"strconv"
+	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -36,16 +38,24 @@ func checkGPUExists(r *run) {
 
 func reportMissing(r *run, gpus map[string][]string, path string) {
 	for host, h := range r.HostsAtHand(gpus) {
-		var missing, keys []string
+		var missing, keys, meant []string
 		for _, id := range gpus[host] {
 			_, unknown := h.UnknownGPU(id)
 			if _, ok := h.GPU(id); !ok && !unknown {
 				missing = append(missing, id)
 				keys = append(keys, key("missing", host, id))
+				if g := h.Meant(id); g != nil {
+					meant = append(meant, fmt.Sprintf("%s for %s, which is the %s of that GPU", g.ID, id, formOf(g, id)))
+				}
 			}
 		}
 		if len(missing) == 0 {
 			continue
+		}
+		fix := "Write a GPU id as the `gpu_inventory` data source prints it for this host. On Hyper-V the id of a GPU changes with its slot, " +
+			"on Linux when it is replaced."
+		if len(meant) > 0 {
+			fix = "Write " + join(meant) + "."
 		}
 		r.report(Finding{
 			Path:   path,
@@ -54,10 +64,23 @@ func reportMissing(r *run, gpus map[string][]string, path string) {
 			GPU:    missing[0],
 			Found:  fmt.Sprintf("%s has %s.", capital(hostText(host)), join(gpusSeen(h))),
 			Wanted: fmt.Sprintf("%s names %s.", r.label(), join(missing)),
-			Fix: "Write a GPU id as the `gpu_inventory` data source prints it for this host. On Hyper-V the id of a GPU changes with its slot, " +
-				"on Linux when it is replaced.",
+			Fix:    fix,
 		}, keys...)
 	}
+}
+
+// formOf is what of a GPU somebody has written in place of its id.
+func formOf(g *gpu.GPU, text string) string {
+	if _, err := strconv.Atoi(text); err == nil {
+		return "index"
+	}
+	switch {
+	case strings.HasPrefix(text, `\\?\`):
+		return "name"
+	case g.Address != "":
+		return "PCI address"
+	}
+	return "instance path"
 }
 
 // gpusSeen lists a host's GPUs for a message.

@@ -19,7 +19,7 @@ func checkValidPartitionCount(r *run) {
 	// GPUs of one model and driver accept the same counts: one finding for them all.
 	refused := map[string][]member{}
 	offers := map[string]string{}
-	var unable []member
+	var unable, silent []member
 	for host, h := range r.HostsAtHand(c.GPUs) {
 		for g := range whatif.Selected(h, c.GPUs[host]) {
 			m := member{host: host, gpu: g}
@@ -29,7 +29,11 @@ func checkValidPartitionCount(r *run) {
 				// dda-xor-partition and gpu-not-paravirtual say it better.
 			case p == nil:
 				unable = append(unable, m)
-			case len(p.ValidCounts) > 0 && !slices.Contains(p.ValidCounts, c.Count):
+			case len(p.ValidCounts) == 0:
+				if p.Count != c.Count {
+					silent = append(silent, m)
+				}
+			case !slices.Contains(p.ValidCounts, c.Count):
 				k := g.Model + "\x00" + fmt.Sprint(p.ValidCounts)
 				refused[k] = append(refused[k], m)
 				offers[k] = validCounts(g)
@@ -48,6 +52,15 @@ func checkValidPartitionCount(r *run) {
 				strconv.Itoa(nearest(refused[k][0].gpu.Partitionable.ValidCounts, c.Count)) + " }`.",
 		}, "count "+strconv.Itoa(c.Count), refused[k])
 	}
+	r.reportGPUs(Finding{
+		Path:  "gpu_p.partition_count",
+		Title: "The partition counts of the GPU are not known",
+		Found: fmt.Sprintf("The host does not tell which partition counts %s %s.", join(gpuTexts(silent)),
+			verb(len(silent), "accepts", "accept")),
+		Wanted: wanted,
+		Fix: "Look for the reason on the host with `gpu-agent selftest`, write the count that the GPU has, or leave the GPU out of " +
+			"`selector`.",
+	}, "counts unknown", silent)
 	r.reportGPUs(Finding{
 		Path:   "selector",
 		Title:  "The GPU cannot be partitioned",
@@ -145,7 +158,13 @@ func checkAssertedVRAM(r *run, at whatif.Located, host string, slots []whatif.Sl
 		size, exact := s.Size()
 		switch {
 		case size == 0:
-			continue
+			r.report(Finding{
+				Path: "partition.vram_mib", Title: "The partition's size is not known", Host: host, GPU: s.GPU.ID, VM: at.VM.Name,
+				Found:  fmt.Sprintf("The host does not tell how much memory a partition of %s has.", gpuOn(host, s.GPU)),
+				Wanted: fmt.Sprintf("%s asserts partitions of %d MiB.", r.label(), want.MiB()),
+				Fix:    "Leave `vram_mib` out, or name a config or a GPU whose partitions have a known size.",
+			})
+			return true
 		case exact && size.MiB() == want.MiB():
 			continue
 		case !exact && whatif.Within(size, want, whatif.EstimateTolerance):

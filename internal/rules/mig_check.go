@@ -171,9 +171,6 @@ func checkMIGMode(r *run) {
 	}
 }
 
-// watchers are services that keep GPUs open only to watch them.
-var watchers = []string{"nvidia-dcgm.service", "nvidia-persistenced.service", "dcgm-exporter.service", "nvsm.service"}
-
 // warnOfWatchers says that a GPU may not let itself be reset: what runs is known, and not what
 // each service has open.
 func warnOfWatchers(r *run, host string, f change.Forecast) {
@@ -184,7 +181,7 @@ func warnOfWatchers(r *run, host string, f change.Forecast) {
 	var runs []string
 	for _, unit := range r.At(host).Units {
 		stopped := func(s change.Step) bool { return s.Op == change.OpStopUnit && change.SameUnit(s.Unit, unit) }
-		if slices.Contains(watchers, unit) && !slices.ContainsFunc(f.Steps, stopped) {
+		if slices.Contains(gpu.Watchers, unit) && !slices.ContainsFunc(f.Steps, stopped) {
 			runs = append(runs, quote(unit))
 		}
 	}

@@ -95,7 +95,20 @@ func reportMPSGPUs(r *run, c *gpu.PartitionConfig) {
 		Wanted: fmt.Sprintf("%s shares %s among processes.", capital(r.label()), verb(len(prohibited), "it", "them")),
 		Fix:    "Run `nvidia-smi -c DEFAULT` for it on the host, or leave the GPU out of `selector`.",
 	}, "prohibited", prohibited)
-	without := r.those(c.GPUs, func(_ *gpu.Host, g *gpu.GPU) bool { return c.MPS.StaticPartitions && !g.StaticPartitions() })
+	silent := r.those(c.GPUs, func(_ *gpu.Host, g *gpu.GPU) bool {
+		return c.MPS.StaticPartitions && (g.ComputeCapability == "" || g.Driver.Version == "")
+	})
+	r.reportGPUs(Finding{
+		Path: "mps", Title: "It is not known whether the GPU has static partitions",
+		Found: fmt.Sprintf("The host does not tell the compute capability of %s, or the version of its driver.", join(gpuTexts(silent))),
+		Wanted: fmt.Sprintf(
+			"%s gives each share a partition (`static_partitions`), which MPS has with drivers from R590 on, on GPUs from Ampere on.",
+			capital(r.label())),
+		Fix: "Leave the GPU out of `selector`, or leave `static_partitions` out.",
+	}, "partitions unknown", silent)
+	without := r.those(c.GPUs, func(_ *gpu.Host, g *gpu.GPU) bool {
+		return c.MPS.StaticPartitions && !g.StaticPartitions() && g.ComputeCapability != "" && g.Driver.Version != ""
+	})
 	r.reportGPUs(Finding{
 		Path: "mps", Title: "The GPU has no static partitions",
 		Found: fmt.Sprintf("%s %s no static partitions of multiprocessors: MPS has them with drivers from R590 on, on GPUs from Ampere on.",

@@ -136,6 +136,16 @@ func mpsScenarios() []scenario {
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.GPUs["gpu01"] = []string{migGPU0} },
 		},
 		{
+			rule: "mps-supported", name: "static partitions of a GPU that does not tell its compute capability",
+			level: rules.Error, path: "mps", says: []string{migGPU0, "does not tell the compute capability"},
+			build: func() (rules.World, change.Change) {
+				h := partitionable()
+				h.GPUs[0].ComputeCapability = ""
+				return mpsPlan(h, func(c *gpu.PartitionConfig) { c.MPS.StaticPartitions, c.MPS.PerGPU = true, true })()
+			},
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.MPS.StaticPartitions = false },
+		},
+		{
 			rule: "mps-supported", name: "static partitions before Ampere", level: rules.Error, path: "mps",
 			says: []string{migGPU0, "from Ampere on"},
 			build: func() (rules.World, change.Change) {

@@ -65,6 +65,16 @@ func existenceScenarios() []scenario {
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Pool.Members["hv01"] = []string{gpu1} },
 		},
 		{
+			rule: "gpu-exists", name: "by an index", level: rules.Error, path: "members",
+			says: []string{"Write " + gpu1 + " for 1, which is the index of that GPU."},
+			build: func() (rules.World, change.Change) {
+				p := pool("p", "hv01")
+				p.Pool.Members["hv01"] = []string{"1"}
+				return world(host("hv01")), create("t", p)
+			},
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Pool.Members["hv01"] = []string{gpu1} },
+		},
+		{
 			rule: "gpu-exists", name: "pinned", level: rules.Error, path: "partition.gpu_id", says: []string{"PCIROOT(99)"},
 			build: func() (rules.World, change.Change) {
 				p := partition("a", "hv01")
@@ -594,6 +604,18 @@ func hardwareScenarios() []scenario {
 				return world(host("hv01")), create("t", config("vdi", 3, "hv01"))
 			},
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.Count = 16 },
+		},
+		{
+			rule: "valid-partition-count", name: "not told", level: rules.Error, path: "gpu_p.partition_count",
+			says: []string{"does not tell which partition counts"},
+			build: func() (rules.World, change.Change) {
+				w := world(host("hv01"))
+				for i := range w.Hosts["hv01"].GPUs {
+					w.Hosts["hv01"].GPUs[i].Partitionable.ValidCounts = nil
+				}
+				return w, create("t", config("vdi", 8, "hv01"))
+			},
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.Count = 4 },
 		},
 		{
 			rule: "valid-partition-count", name: "no GPU-P driver", level: rules.Error, path: "selector",
@@ -1341,6 +1363,18 @@ func vmScenarios() []scenario {
 			says:    []string{"3800 MiB", "vram_mib = 3800"},
 			build:   given(asserted, none),
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Assignment.Partition.VRAM = ptr(3800*gpu.MiB + 12) },
+		},
+		{
+			rule: "vram-matches-partition", name: "of a size that the host does not tell", level: rules.Error,
+			path: "partition.vram_mib", says: []string{"does not tell how much memory"},
+			build: func() (rules.World, change.Change) {
+				w, p := given(asserted, none)()
+				for i := range w.Hosts["hv01"].GPUs {
+					w.Hosts["hv01"].GPUs[i].Partitionable.VRAM = gpu.Capacity{}
+				}
+				return w, p
+			},
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Assignment.Partition.VRAM = nil },
 		},
 		{
 			rule: "vram-matches-partition", name: "estimated", level: rules.Error, path: "partition.vram_mib", says: []string{"about 1900 MiB"},

@@ -322,7 +322,7 @@ func reportRatio(r *run, o *shareOutcome, s *gpu.Share) {
 		t.Threads += s.ActiveThreadPercentage
 		var over []string
 		path := ""
-		if ratio := float64(t.Limit) / float64(max(d.Memory, 1)); s.LimitsMemory() && ratio > 1+placement.Tolerance {
+		if ratio := float64(t.Limit) / float64(max(d.Memory, 1)); s.LimitsMemory() && d.Memory > 0 && ratio > 1+placement.Tolerance {
 			over = append(over, fmt.Sprintf("memory limits add up to %s of %s (%s times)", t.Limit, d.Memory, placement.Decimal(ratio)))
 			path = "memory"
 		}

@@ -30,7 +30,11 @@ var (
 		placement.ShareNamesake: {
 			Rule: "unique-name", Title: "The host has another share of that name", Fix: "Give the share another `name`.",
 		},
-		placement.ShareName:   {Rule: "share-name", Title: "The name is not a valid CDI device name", Fix: "Give the share another `name`."},
+		placement.ShareName: {Rule: "share-name", Title: "The name is not a valid CDI device name", Fix: "Give the share another `name`."},
+		placement.ShareMemory: {
+			Rule: fractionNotInMode, Path: "memory", Title: "The memory of the device is not known",
+			Fix: "Write amounts in MiB, or leave `memory` out.",
+		},
 		placement.ShareAmount: {Rule: fractionNotInMode, Title: "The value is out of range", Fix: "Correct the value."},
 	}
 )
@@ -91,6 +95,8 @@ func ruleOfLack(k placement.LackCode, f Finding) (rule, path, title string) {
 		return vmXorShare, f.Path, "The GPU is for VMs"
 	case placement.LackMode:
 		return fractionNotInMode, f.Path, "The GPU's mode does not support this setting"
+	case placement.LackFigure:
+		return fractionNotInMode, "memory", "The memory of the device is not known"
 	case placement.LackSize:
 		return fractionNotInMode, "memory", "The share requests more memory than the device has"
 	case placement.LackClients:

@@ -158,6 +158,18 @@ func shareScenarios() []scenario {
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Share.ActiveThreadPercentage = 25 },
 		},
 		{
+			rule: "fraction-not-in-mode", name: "a part of a memory that is not known", level: rules.Error,
+			path: "memory", says: []string{"does not tell how much memory it has"},
+			build: func() (rules.World, change.Change) {
+				h := shareServer()
+				for i := range h.GPUs {
+					h.GPUs[i].VRAM = 0
+				}
+				return world(h), shareP(share("a", 4*gib))
+			},
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Share.MemoryRequest, p.Want.Share.MemoryLimit = 0, 0 },
+		},
+		{
 			rule: "fraction-not-in-mode", name: "percentage 101", level: rules.Error, path: "active_thread_percentage",
 			says: []string{"is 101", "at most 100"}, hostless: true,
 			build: onMPS(part("a", 101)), satisfy: func(_ *rules.World, p *change.Change) { p.Want.Share.ActiveThreadPercentage = 100 },

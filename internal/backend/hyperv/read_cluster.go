@@ -99,6 +99,9 @@ func (r *reader) clusteredVMs(ctx context.Context) error {
 	}
 	byResource := map[string]*gpu.VM{}
 	for _, row := range rows {
+		if row.value("PrivateProperties") == nil {
+			return isNull("MSCluster_Resource", "PrivateProperties")
+		}
 		private := row.Row("PrivateProperties")
 		vm, ok := r.host.VM(strings.Trim(private.String("VmID"), "{}"))
 		if !ok {

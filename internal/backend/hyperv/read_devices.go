@@ -250,6 +250,9 @@ func (r *reader) assignables(ctx context.Context) error {
 		return err
 	}
 	for _, row := range rows {
+		if row.value("DeviceInstancePath") == nil {
+			r.lacks(ctx, gpu.Unknown{Part: gpu.PartDevices}, isNull("Msvm_PciExpress", "DeviceInstancePath"))
+		}
 		g := r.gpuAt(row.String("DeviceInstancePath"))
 		if g == nil {
 			continue // another kind of device
@@ -290,6 +293,13 @@ func (r *reader) partitionables(ctx context.Context) error {
 		}
 		if g.Dismounted || (g.Partitionable != nil && paravirtual) {
 			continue
+		}
+		if row.value("PartitionCount") == nil { // 0 is what a GPU has that was never partitioned
+			for i := range r.host.GPUs {
+				if &r.host.GPUs[i] == g {
+					r.dark[i] = isNull("Msvm_PartitionableGpu", "PartitionCount")
+				}
+			}
 		}
 		p := &gpu.Partitionable{
 			Name:        row.String("Name"),

@@ -150,6 +150,9 @@ func (r *reader) computers(ctx context.Context) error {
 			ID: strings.ToUpper(id), Name: row.String("ElementName"), State: vmState(row.Uint("EnabledState")),
 			Replica: replicas[row.Uint("ReplicationMode")],
 		})
+		if row.value("EnabledState") == nil {
+			r.lacks(ctx, gpu.Unknown{Part: gpu.PartVMs, VM: strings.ToUpper(id)}, isNull("Msvm_ComputerSystem", "EnabledState"))
+		}
 		r.machines[gpu.FoldID(id)] = &machine{path: row.Path, adapters: map[string]string{}, devices: map[string]string{}}
 	}
 	if !shown {
@@ -231,9 +234,12 @@ func (r *reader) settings(ctx context.Context) error {
 			continue // the VM was created after the rows of the VMs were read
 		}
 		r.machine(vm).settings = row.Path
-		vm.Generation = 1
-		if row.String("VirtualSystemSubType") == generation2 {
+		switch row.String("VirtualSystemSubType") {
+		case "": // not known
+		case generation2:
 			vm.Generation = 2
+		default:
+			vm.Generation = 1
 		}
 		vm.Checkpoints = checkpointTypes[row.Uint("UserSnapshotType")]
 		vm.Settings = settingsOf(row)

@@ -175,6 +175,9 @@ func (r *reader) assignments(ctx context.Context) error {
 				continue // not a GPU
 			}
 		}
+		if d.Pool == "" && d.GPU == "" {
+			r.lacks(ctx, gpu.Unknown{Part: gpu.PartDevices, VM: vm.ID}, isNull("Msvm_PciExpressSettingData", "HostResource"))
+		}
 		vm.Devices = append(vm.Devices, d)
 	}
 	return nil

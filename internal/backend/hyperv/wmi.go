@@ -165,6 +165,9 @@ func number(v any) (uint64, bool) {
 	return 0, false
 }
 
+// isNull is the error of a property that has to be told and is not.
+func isNull(class, property string) error { return fmt.Errorf("%s of %s is NULL", property, class) }
+
 // Fault is a failure of the WMI service or of the way to it.
 type Fault struct {
 	Code Code

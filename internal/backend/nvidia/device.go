@@ -221,10 +221,10 @@ func (s *session) identify(d *device) {
 		return
 	}
 	name, ret := d.handle.GetName()
-	if d.note("nvmlDeviceGetName", ret) {
+	if d.has("nvmlDeviceGetName", ret) {
 		d.Model = name
 	}
-	if pci, ret := d.handle.GetPciInfo(); d.note("nvmlDeviceGetPciInfo", ret) {
+	if pci, ret := d.handle.GetPciInfo(); d.has("nvmlDeviceGetPciInfo", ret) {
 		d.Address = addressOf(pci)
 		d.PCI = gpu.PCIID{
 			Vendor: fmt.Sprintf("%04X", pci.PciDeviceId&0xffff), Device: fmt.Sprintf("%04X", pci.PciDeviceId>>16),
@@ -234,7 +234,7 @@ func (s *session) identify(d *device) {
 			d.Model = m.Name
 		}
 	}
-	if memory, ret := d.handle.GetMemoryInfo(); d.note("nvmlDeviceGetMemoryInfo", ret) {
+	if memory, ret := d.handle.GetMemoryInfo(); d.has("nvmlDeviceGetMemoryInfo", ret) { // not where it is the system's
 		d.VRAM = gpu.Bytes(memory.Total)
 	}
 	if ecc, _, ret := d.handle.GetEccMode(); d.has("nvmlDeviceGetEccMode", ret) {

@@ -73,8 +73,12 @@ func (d *device) instancesOf(p profile) ([]nvml.GpuInstance, error) {
 	switch ret {
 	case nvml.SUCCESS:
 		return found, nil
-	case nvml.ERROR_NOT_FOUND, nvml.ERROR_NOT_SUPPORTED: // none, or MIG mode has gone meanwhile
+	case nvml.ERROR_NOT_FOUND:
 		return nil, nil
+	case nvml.ERROR_NOT_SUPPORTED:
+		if current, _, asked := d.handle.GetMigMode(); asked == nvml.SUCCESS && current != nvml.DEVICE_MIG_ENABLE {
+			return nil, nil // MIG mode has gone meanwhile
+		}
 	}
 	return nil, failed("nvmlDeviceGetGpuInstances", ret)
 }
@@ -476,8 +480,21 @@ func (b *Backend) whoHolds(s *session, d *device, i instance, err error) error {
 	if who := in(users, i.ID); readErr == nil && who != "" {
 		return refuse(backend.InUse, "it is in use by %s", who)
 	}
-	return refuse(backend.InUse,
-		"the driver says that it is in use (%v), and lists no process in it: something holds it open, such as a monitoring agent", err)
+	return refuse(backend.InUse, "the driver says that it is in use (%v), and lists no process in it: something holds it open, %s",
+		err, b.watchHint())
+}
+
+// watchHint names what may hold a GPU or an instance open that no list of processes shows.
+func (b *Backend) watchHint() string {
+	ctx, cancel := context.WithTimeout(context.Background(), b.opt.Patience)
+	defer cancel()
+	units, _ := b.controllers(ctx)
+	running := slices.DeleteFunc(slices.Clone(gpu.Watchers), func(unit string) bool { return !slices.Contains(units, unit) })
+	if len(running) == 0 {
+		return "such as a monitoring agent"
+	}
+	return fmt.Sprintf("such as a monitoring agent, and of these %s runs: name it in quiesce_units, so that it is stopped meanwhile",
+		words.Join(running))
 }
 
 // drmHint names the kernel module that keeps GPUs open on hosts that draw with them, and whose

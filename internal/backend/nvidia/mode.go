@@ -70,9 +70,8 @@ func (b *Backend) SetMIGMode(ctx context.Context, gpuID string, on, reset bool) 
 		if needsReset && reset {
 			err = b.reset(ctx, gpuID)
 		} else {
-			err = refuse(backend.InUse,
-				"the driver would change it at the next reset only (%s): something holds the GPU open, such as a monitoring agent%s",
-				names[activation], b.drmHint())
+			err = refuse(backend.InUse, "the driver would change it at the next reset only (%s): something holds the GPU open, %s%s",
+				names[activation], b.watchHint(), b.drmHint())
 		}
 		return b.settleMode(gpuID, mode, err)
 	})

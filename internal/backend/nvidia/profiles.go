@@ -32,21 +32,15 @@ var suffixes = map[int]string{
 	nvml.GPU_INSTANCE_PROFILE_1_SLICE_ALL_ME: "+me.all", nvml.GPU_INSTANCE_PROFILE_2_SLICE_ALL_ME: "+me.all",
 }
 
-// profilesOf are the profiles that a GPU offers, which are those of all that are like it. They do
-// not change while the session lasts; a driver that tells none outside of MIG mode is asked again.
+// profilesOf are the profiles that a GPU offers. Each is asked for its own: of two boards of one
+// model the same profile may have another id. They do not change while the session lasts; a driver
+// that tells none outside of MIG mode is asked again.
 func (s *session) profilesOf(d *device) ([]profile, error) {
-	like := d.ID
-	if d.PCI != (gpu.PCIID{}) {
-		like = fmt.Sprintln(d.PCI, d.Model, d.VRAM)
-	}
-	for _, of := range []string{d.ID, like} {
-		if known := s.profiles[of]; len(known) > 0 {
-			s.profiles[d.ID] = known
-			return known, nil
-		}
+	if known := s.profiles[d.ID]; len(known) > 0 {
+		return known, nil
 	}
 	memory, ret := d.handle.GetMemoryInfo()
-	if ret != nvml.SUCCESS {
+	if ret != nvml.SUCCESS && ret != nvml.ERROR_NOT_SUPPORTED {
 		return nil, failed("nvmlDeviceGetMemoryInfo", ret)
 	}
 	var out []profile
@@ -87,7 +81,7 @@ func (s *session) profilesOf(d *device) ([]profile, error) {
 			out = append(out, p)
 		}
 	}
-	s.profiles[d.ID], s.profiles[like] = out, out
+	s.profiles[d.ID] = out
 	return out, nil
 }
 
@@ -114,6 +108,9 @@ func (s *session) profileName(d *device, i int, info nvml.GpuInstanceProfileInfo
 // gigabytes are what the name of a profile says of its memory: its share of the GPU's, in
 // whole eighths, of as many gigabytes as the GPU is sold with.
 func gigabytes(total, mib uint64) int {
+	if total == 0 {
+		return 0 // as the driver's own names say where the memory is the system's
+	}
 	const gib = 1 << 30
 	eighths := math.Ceil(float64(mib<<20) / float64(total) * 8)
 	sold := (total + gib - 1) / gib

@@ -374,7 +374,13 @@ func (t *trial) compare() (string, error) {
 	return "the GPU is as before, and nothing hands it out", nil
 }
 
-func gpuText(g *gpu.GPU) string {
+// gpuText is what a GPU is, but for the profiles that it offers: old drivers tell them only in MIG mode.
+func gpuText(of *gpu.GPU) string {
+	g := *of
+	if g.MIG != nil {
+		mig := *g.MIG
+		mig.Profiles, g.MIG = nil, &mig
+	}
 	text, err := json.Marshal(g)
 	if err != nil {
 		return err.Error()

@@ -20,8 +20,7 @@ import (
 type session struct {
 	lib nvml.Interface
 	has map[string]bool // by symbol
-	// profiles are those of each GPU, by UUID, and of each kind of GPU. Capabilities are CUDA's, by
-	// UUID.
+	// profiles are those of each GPU, and capabilities are CUDA's, by UUID.
 	profiles     map[string][]profile
 	capabilities map[string]string
 	// known are the GPUs with their handles, nil until all were identified, and identities what

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -57,6 +58,19 @@ func (r *record) setMIGMode(gpuID string, on, reset bool) error {
 
 // migFace adds what a GPU does with its MIG mode.
 type migFace struct{ *gpu.GPU }
+
+// profiles are those of the GPU, or of its model where the file does not tell them.
+func (g migFace) profiles() []gpu.MIGProfile {
+	if m, ok := catalog.Of(g.PCI, g.Model); len(g.MIG.Profiles) == 0 && ok && m.MIG != nil {
+		return m.MIG.Profiles
+	}
+	return g.MIG.Profiles
+}
+
+// profile finds one of them, the zero value for none.
+func (g migFace) profile(name string) (gpu.MIGProfile, bool) {
+	return (&gpu.MIG{Profiles: g.profiles()}).Profile(name)
+}
 
 // migGPU finds a GPU that has Multi-Instance GPU.
 func (r *record) migGPU(gpuID string) (migFace, error) {

@@ -42,7 +42,7 @@ func (r *record) createInstance(gpuID string, want gpu.MIGPlacement) error {
 		return refuse(backend.InUse, "in it runs %s", listProcesses(inside))
 	}
 	if i.Compute = nil; !r.halfway {
-		profile, _ := g.MIG.Profile(i.Profile)
+		profile, _ := g.profile(i.Profile)
 		i.Compute = []gpu.ComputeInstance{{UUID: newMIGUUID(), Slices: profile.Slices}}
 	}
 	return nil
@@ -110,13 +110,13 @@ func (g migFace) makeInstance(want gpu.MIGPlacement) (*gpu.GPUInstance, error) {
 // offered finds the profile of a place that the GPU has in its present mode.
 func (g migFace) offered(want gpu.MIGPlacement) (gpu.MIGProfile, error) {
 	m := g.MIG
-	switch profile, ok := m.Profile(want.Profile); {
+	switch profile, ok := g.profile(want.Profile); {
 	case !m.Enabled && m.Pending:
 		return profile, refuse(backend.InvalidState, "the GPU is not in MIG mode until it is reset")
 	case !m.Enabled:
 		return profile, refuse(backend.InvalidState, "the GPU is not in MIG mode")
 	case !ok:
-		return profile, refuse(backend.InvalidParameter, "the GPU offers no profile %s, only %s", want.Profile, listProfiles(m.Profiles))
+		return profile, refuse(backend.InvalidParameter, "the GPU offers no profile %s, only %s", want.Profile, listProfiles(g.profiles()))
 	case !slices.Contains(profile.Starts, want.Start):
 		return profile, refuse(backend.InvalidParameter, "%s cannot start at %d, only at %s", want.Profile,
 			want.Start, listCounts(profile.Starts))
@@ -155,7 +155,7 @@ func (g migFace) room(profile gpu.MIGProfile, start int) error {
 // for the whole GPU, 1 and 2 for halves, 3 to 6 for quarters, from 7 on for eighths.
 func (g migFace) newInstanceID(size int) int {
 	whole := 0
-	for _, p := range g.MIG.Profiles {
+	for _, p := range g.profiles() {
 		whole = max(whole, p.Size)
 	}
 	id := whole/max(size, 1) - 1

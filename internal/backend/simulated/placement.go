@@ -84,7 +84,7 @@ func better(p, than *gpu.Partitionable) bool {
 func satisfies(p *gpu.Partitionable, q gpu.Quotas) bool {
 	fits := func(c gpu.Capacity, q gpu.Quota) bool {
 		for _, n := range []*uint64{q.Min, q.Optimal, q.Max} {
-			if n != nil && *n != noLimit && *n > max(c.Min, c.Max) {
+			if most, known := c.Largest(); known && n != nil && *n != noLimit && *n > most {
 				return false
 			}
 		}

@@ -71,6 +71,9 @@ func (s Spec) Snapshot() (gpu.Snapshot, error) {
 
 func newGPU(m catalog.Model, platform gpu.Platform, host, n int) (gpu.GPU, error) {
 	g := gpu.GPU{Model: m.Name, Vendor: m.Vendor, VRAM: m.VRAM, PCI: gpu.PCIID{Vendor: "10DE"}}
+	if m.Unified {
+		g.VRAM = 0 // its driver tells none
+	}
 	if len(m.Devices) > 0 {
 		g.PCI.Device = m.Devices[0]
 	}

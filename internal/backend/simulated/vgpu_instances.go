@@ -160,7 +160,7 @@ func (g vgpuFace) freeInstance(t gpu.VGPUType) (*int, error) {
 	if t.MIGProfile == "" {
 		return nil, nil
 	}
-	profile, _ := g.MIG.Profile(t.MIGProfile)
+	profile, _ := migFace{g.GPU}.profile(t.MIGProfile)
 	each := max(1, t.Max/max(1, profile.Max))
 	for _, i := range g.MIG.Instances {
 		inside, alike := g.vgpusIn(i.ID), true

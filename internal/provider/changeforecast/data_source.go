@@ -153,7 +153,8 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 				"model":                tfschema.ComputedText("The model."),
 				"from_partition_count": tfschema.ComputedNumber("The count now; null for other kinds."),
 				"to_partition_count":   tfschema.ComputedNumber("The wanted count; null for other kinds."),
-				"partition_vram_mib":   tfschema.ComputedNumber("The memory that a partition is expected to have, in MiB; null for other kinds."),
+				"partition_vram_mib": tfschema.ComputedNumber("The memory that a partition is expected to have, in MiB; null for other kinds, " +
+					"and where the host does not tell it."),
 				"holders": tfschema.ComputedListOf(types.StringType, "Running VMs that hold partitions of the GPU, or processes and VMs "+
 					"that keep its modes from being switched, or clients that end with an MPS daemon."),
 				"mig": tfschema.ComputedObject("The change of MIG; null for other kinds.", tfschema.Attributes{
@@ -271,7 +272,8 @@ func (m *model) forecast(d *DataSource, v fleet.View, p change.Change) {
 func describe(host string, g change.GPUEffect) gpuModel {
 	out := gpuModel{Host: host, GPUID: g.GPU, Model: g.Model, Holders: append([]string{}, g.InTheWay...)}
 	if p := g.Partitions; p != nil {
-		out.From, out.To, out.PartitionVRAMMiB, out.Holders = new(int64(p.From)), new(int64(p.To)), new(p.VRAM.MiB()),
+		out.From, out.To, out.PartitionVRAMMiB, out.Holders = new(int64(p.From)), new(int64(p.To)),
+			object.MiBFromBytes(p.VRAM.Known()).ValueInt64Pointer(),
 			append([]string{}, p.Holders...)
 	}
 	if m := g.MIG; m != nil {

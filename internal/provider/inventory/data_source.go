@@ -79,7 +79,7 @@ type unknownModel struct {
 type gpuModel struct {
 	Model            string  `tfsdk:"model"`
 	Vendor           string  `tfsdk:"vendor"`
-	VRAMMiB          int64   `tfsdk:"vram_mib"`
+	VRAMMiB          *int64  `tfsdk:"vram_mib"`
 	Status           string  `tfsdk:"status"`
 	InstancePath     string  `tfsdk:"instance_path"`
 	DriverVersion    string  `tfsdk:"driver_version"`
@@ -117,7 +117,7 @@ type vgpuModel struct {
 type instanceModel struct {
 	Profile   string   `tfsdk:"profile"`
 	Start     int64    `tfsdk:"start"`
-	MemoryMiB int64    `tfsdk:"memory_mib"`
+	MemoryMiB *int64   `tfsdk:"memory_mib"`
 	UUIDs     []string `tfsdk:"uuids"`
 }
 
@@ -239,7 +239,7 @@ func gpusAttribute() schema.Attribute {
 	return tfschema.ComputedMap("The GPUs, by id: the PCI location path on Hyper-V, the UUID on Linux.", tfschema.Attributes{
 		"model":    tfschema.ComputedText("The model."),
 		"vendor":   tfschema.ComputedText("The vendor."),
-		"vram_mib": tfschema.ComputedNumber("Memory in MiB."),
+		"vram_mib": tfschema.ComputedNumber("Memory in MiB; null where the host does not tell it, as of a GPU that shares the system's."),
 		"status": tfschema.ComputedText("`partitioned`, `ready_for_dda`, `paravirtualization` or `not_assignable` as in Windows Admin Center, " +
 			"or `assigned` for a GPU that a VM has whole."),
 		"problem":                tfschema.ComputedText("Why the GPU does not work, in the host's own words; null when it does."),
@@ -249,14 +249,14 @@ func gpusAttribute() schema.Attribute {
 		"pool":                   tfschema.ComputedText("The pool that the GPU is in; null for none."),
 		"partition_count":        tfschema.ComputedNumber("Partitions; null for a GPU that cannot be partitioned."),
 		"valid_partition_counts": tfschema.ComputedListOf(types.Int64Type, "The counts that the driver offers."),
-		"partition_vram_mib":     tfschema.ComputedNumber("Memory of one partition in MiB."),
+		"partition_vram_mib":     tfschema.ComputedNumber("Memory of one partition in MiB; null where the host does not tell it."),
 		"free_partitions":        tfschema.ComputedNumber("Partitions that no running VM holds."),
 		"address":                tfschema.ComputedText("The PCI address on Linux; null on Hyper-V."),
 		"mig_enabled":            tfschema.ComputedFlag("Whether the GPU is in MIG mode; null for a GPU without MIG."),
 		"mig_instances": tfschema.ComputedList("The MIG instances.", tfschema.Attributes{
 			"profile":    tfschema.ComputedText("The instance's profile."),
 			"start":      tfschema.ComputedNumber("Its first memory slice."),
-			"memory_mib": tfschema.ComputedNumber("Its memory in MiB."),
+			"memory_mib": tfschema.ComputedNumber("Its memory in MiB; null where the driver does not tell it."),
 			"uuids":      tfschema.ComputedListOf(types.StringType, "The UUIDs of its compute instances, which are the MIG devices."),
 		}),
 		"virtual_functions": tfschema.ComputedNumber("How many SR-IOV virtual functions the GPU has for vGPUs, `0` when these lie on " +
@@ -365,7 +365,8 @@ func describe(h *gpu.Host) hostModel {
 	for i := range h.GPUs {
 		g := &h.GPUs[i]
 		x := gpuModel{
-			Model: g.Model, Vendor: g.Vendor, VRAMMiB: g.VRAM.MiB(), Status: string(g.Status), InstancePath: g.InstancePath,
+			Model: g.Model, Vendor: g.Vendor, VRAMMiB: object.MiBFromBytes(g.VRAM.Known()).ValueInt64Pointer(),
+			Status: string(g.Status), InstancePath: g.InstancePath,
 			DriverVersion: g.Driver.Version, Dismounted: g.Dismounted, ValidCounts: []int64{}, Problem: object.NilIfEmpty(g.Problem),
 			Address: object.NilIfEmpty(g.Address), MIGInstances: []instanceModel{}, Processes: []processModel{}, VGPUs: []vgpuModel{},
 			ComputeMode: object.NilIfEmpty(g.ComputeMode), TimeSlice: object.NilIfEmpty(g.TimeSlice),
@@ -381,7 +382,8 @@ func describe(h *gpu.Host) hostModel {
 			x.Processes = append(x.Processes, describeProcess(g, p))
 		}
 		if p := g.Partitionable; p != nil {
-			x.PartitionCount, x.PartitionVRAMMiB, x.FreePartitions = new(int64(p.Count)), new(p.PartitionVRAM().MiB()), new(int64(p.Free()))
+			x.PartitionCount, x.PartitionVRAMMiB, x.FreePartitions = new(int64(p.Count)), object.MiBFromBytes(p.PartitionVRAM().Known()).
+				ValueInt64Pointer(), new(int64(p.Free()))
 			for _, c := range p.ValidCounts {
 				x.ValidCounts = append(x.ValidCounts, int64(c))
 			}
@@ -456,7 +458,9 @@ func (x *gpuModel) describeMIG(m *gpu.MIG) {
 	x.MIGEnabled = new(m.Enabled)
 	for i := range m.Instances {
 		in := &m.Instances[i]
-		out := instanceModel{Profile: in.Profile, Start: int64(in.Start), MemoryMiB: in.Memory.MiB(), UUIDs: []string{}}
+		out := instanceModel{
+			Profile: in.Profile, Start: int64(in.Start), MemoryMiB: object.MiBFromBytes(in.Memory.Known()).ValueInt64Pointer(), UUIDs: []string{},
+		}
 		for _, c := range in.Compute {
 			out.UUIDs = append(out.UUIDs, c.UUID)
 		}

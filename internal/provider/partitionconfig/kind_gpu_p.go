@@ -41,7 +41,7 @@ var gpuPKind = layoutKind{
 	describe: func(_ context.Context, out *gpuModel, _ gpu.PartitionConfig, _ *gpu.Host, g *gpu.GPU, _ *diag.Diagnostics) {
 		p := g.Partitionable
 		out.Layout = types.StringValue(fmt.Sprintf("gpu_p:%d", p.Count))
-		out.PartitionCount, out.PartitionVRAMMiB = types.Int64Value(int64(p.Count)), types.Int64Value(p.PartitionVRAM().MiB())
+		out.PartitionCount, out.PartitionVRAMMiB = types.Int64Value(int64(p.Count)), object.MiBFromBytes(p.PartitionVRAM().Known())
 	},
 }
 

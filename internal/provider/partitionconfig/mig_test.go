@@ -34,6 +34,35 @@ func TestNoneOfAProfile(t *testing.T) {
 	}
 }
 
+// Modules pass on empty lists and maps that they were given.
+func TestEmptyListsAreNone(t *testing.T) {
+	t.Parallel()
+	for name, of := range map[string]struct {
+		fleet gpu.Snapshot
+		hcl   string
+	}{
+		"quiesce_units of mig":          {rig.HGX(rig.H100, 1), rig.MIGOf("ml", rig.Halves, `quiesce_units = []`)},
+		"quiesce_units of time_slicing": {rig.GPUHost(1), rig.TurnsOf(rig.FourTurns, `quiesce_units = []`)},
+		"quiesce_units of mps":          {rig.GPUHost(1), rig.MPSOf(rig.HalfEach, `quiesce_units = []`)},
+		"quotas of a pool": {
+			rig.GPUHost(1), "resource \"gpu_pool\" \"p\" {\n name = \"p\"\n hosts = [\"gpu01\"]\n quotas = {}\n}\n",
+		},
+		"hosts of a VM": {
+			rig.Standalone(rig.Node("hv01", rig.Off(rig.Desktop("a", 1)))),
+			"resource \"gpu_vm_assignment\" \"a\" {\n vm = \"a\"\n hosts = []\n partition = {}\n}\n",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := rig.New(t, of.fleet)
+			c := rig.NewCLI(t, r.Block()+of.hcl)
+			c.Apply()
+			c.WantNoChanges()
+			c.Destroy()
+		})
+	}
+}
+
 func TestMIGLifecycle(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.HGX(rig.H100, 2))

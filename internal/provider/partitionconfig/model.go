@@ -59,7 +59,9 @@ func (m *model) declared(ctx context.Context, diags *diag.Diagnostics) gpu.Parti
 	if ro := object.Decode[rolloutModel](m.Rollout, diags); ro != nil {
 		c.Drain = ro.Drain.ValueBool()
 	}
-	c.QuiesceUnits = object.Strings(ctx, m.QuiesceUnits, diags)
+	if len(m.QuiesceUnits.Elements()) > 0 { // none is not written into a claim
+		c.QuiesceUnits = object.Strings(ctx, m.QuiesceUnits, diags)
+	}
 	slices.Sort(c.QuiesceUnits)
 	c.Kind = m.kind()
 	m.layout(ctx, &c, diags)

@@ -74,10 +74,11 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 				"A GPU that is inserted later is then drift, with a warning.",
 				scope.SelectorAttributes()),
 			"quiesce_units": tfschema.OptionalSetOf(types.StringType, "With `mig` and `vgpu`: systemd units that only watch GPUs, such as "+
-				"`nvidia-dcgm.service` or `nvidia-persistenced.service`. Those of them that run are stopped while MIG mode "+
-				"or the GPU's virtual functions are switched, and started again. Workloads are never stopped; do not name any here.",
-				setvalidator.SizeAtLeast(1), setvalidator.NoNullValues(), setvalidator.ConflictsWith(path.MatchRoot("gpu_p"), path.MatchRoot("mps"),
-					path.MatchRoot("time_slicing")),
+				"`nvidia-dcgm.service` or `nvidia-persistenced.service`. Those of them that run are stopped while MIG mode changes, GPU "+
+				"instances are removed, or the GPU's virtual functions are switched, and started again. Workloads are never stopped; "+
+				"do not name any here. `[]` is none.",
+				setvalidator.NoNullValues(), tfschema.Filled{Set: setvalidator.ConflictsWith(
+					path.MatchRoot("gpu_p"), path.MatchRoot("mps"), path.MatchRoot("time_slicing"))},
 				setvalidator.ValueStringsAre(stringvalidator.RegexMatches(unitName, "must be the name of a systemd unit"))),
 			"max_disruption": tfschema.OptionalText("The most that a change may disturb what runs: "+disruptionText()+". Default `none`. "+
 				"What nobody uses changes without disruption:"+lines(

@@ -59,7 +59,7 @@ type gpuModel struct {
 type profileModel struct {
 	Profile   string  `tfsdk:"profile"`
 	Max       int64   `tfsdk:"max"`
-	MemoryMiB int64   `tfsdk:"memory_mib"`
+	MemoryMiB *int64  `tfsdk:"memory_mib"`
 	Slices    int64   `tfsdk:"compute_slices"`
 	Size      int64   `tfsdk:"memory_slices"`
 	Starts    []int64 `tfsdk:"starts"`
@@ -74,9 +74,9 @@ type vgpuModel struct {
 }
 
 type optionModel struct {
-	PartitionCount   int64 `tfsdk:"partition_count"`
-	PartitionVRAMMiB int64 `tfsdk:"partition_vram_mib"`
-	Estimated        bool  `tfsdk:"estimated"`
+	PartitionCount   int64  `tfsdk:"partition_count"`
+	PartitionVRAMMiB *int64 `tfsdk:"partition_vram_mib"`
+	Estimated        bool   `tfsdk:"estimated"`
 }
 
 // Schema implements datasource.DataSource.
@@ -99,7 +99,7 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 				"partition_count": tfschema.ComputedNumber("The count that the GPU has now; null without GPU-P."),
 				"options": tfschema.ComputedList("The valid counts, ascending.", tfschema.Attributes{
 					"partition_count":    tfschema.ComputedNumber("The count."),
-					"partition_vram_mib": tfschema.ComputedNumber("Memory of one partition in MiB."),
+					"partition_vram_mib": tfschema.ComputedNumber("Memory of one partition in MiB; null where the host does not tell it."),
 					"estimated": tfschema.ComputedFlag("Whether the memory is an estimate. Hyper-V reports it for the present count only; " +
 						"for others the same memory is shared evenly."),
 				}),
@@ -226,7 +226,8 @@ func (m *gpuModel) options(g *gpu.GPU) []int {
 	m.PartitionCount = new(int64(g.Partitionable.Count))
 	for _, c := range counts {
 		m.Options = append(m.Options, optionModel{
-			PartitionCount: int64(c), PartitionVRAMMiB: g.Partitionable.EstimatedPartitionVRAM(c).MiB(), Estimated: c != g.Partitionable.Count,
+			PartitionCount: int64(c), PartitionVRAMMiB: object.MiBFromBytes(g.Partitionable.EstimatedPartitionVRAM(c).Known()).ValueInt64Pointer(),
+			Estimated: c != g.Partitionable.Count,
 		})
 	}
 	return counts
@@ -238,7 +239,8 @@ func (m *gpuModel) profiles(g *gpu.GPU) []string {
 	var names []string
 	for _, p := range placement.MIGProfiles(g) {
 		x := profileModel{
-			Profile: p.Name, Max: int64(p.Max), MemoryMiB: p.Memory.MiB(), Slices: int64(p.Slices), Size: int64(p.Size), Starts: []int64{},
+			Profile: p.Name, Max: int64(p.Max), MemoryMiB: object.MiBFromBytes(p.Memory.Known()).ValueInt64Pointer(),
+			Slices: int64(p.Slices), Size: int64(p.Size), Starts: []int64{},
 		}
 		for _, s := range p.Starts {
 			x.Starts = append(x.Starts, int64(s))

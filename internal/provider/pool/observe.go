@@ -122,9 +122,9 @@ func (on *poolOnHost) describeGPUs() {
 		if !declared {
 			on.gpuDiffers(id, change.CauseOtherTool, fmt.Sprintf("is in pool %q", on.pool.Name), "no member")
 		}
-		entry := gpuModel{Model: types.StringValue(""), VRAMMiB: types.Int64Value(0)}
+		entry := gpuModel{Model: types.StringValue("")}
 		if g, ok := on.host.GPU(id); ok {
-			entry = gpuModel{Model: types.StringValue(g.Model), Address: object.NullIfEmpty(g.Address), VRAMMiB: types.Int64Value(g.VRAM.MiB())}
+			entry = gpuModel{Model: types.StringValue(g.Model), Address: object.NullIfEmpty(g.Address), VRAMMiB: object.MiBFromBytes(g.VRAM.Known())}
 		}
 		on.gpus[key] = entry
 	}

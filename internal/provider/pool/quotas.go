@@ -39,7 +39,7 @@ func quotasAttribute() schema.MapNestedAttribute {
 		MarkdownDescription: "How much the shares of each `owner_label` may take of the pool together, over all of its hosts, by label. " +
 			"What is not set is not limited, and neither is a label without a quota. Only for pools on Linux hosts.",
 		Optional:   true,
-		Validators: []validator.Map{mapvalidator.SizeAtLeast(1), mapvalidator.KeysAre(stringvalidator.LengthAtLeast(1))},
+		Validators: []validator.Map{mapvalidator.KeysAre(stringvalidator.LengthAtLeast(1))},
 		NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
 			"gpus":       tfschema.OptionalDecimal("In whole GPUs, such as `1.5`: a share counts for its `fraction`.", float64validator.AtLeast(0)),
 			"memory_mib": tfschema.OptionalNumber("The memory that the shares request, in MiB.", int64validator.Between(0, maxMiB)),
@@ -50,7 +50,7 @@ func quotasAttribute() schema.MapNestedAttribute {
 
 // decodeQuotas reads known quotas; null gives nil.
 func decodeQuotas(ctx context.Context, m types.Map, diags *diag.Diagnostics) map[string]gpu.PoolQuota {
-	if m.IsNull() {
+	if m.IsNull() || len(m.Elements()) == 0 {
 		return nil
 	}
 	list := map[string]quotaModel{}

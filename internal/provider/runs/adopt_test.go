@@ -105,7 +105,7 @@ func (a *adoption) make() {
 			case g.VGPU != nil && a.chance(70):
 				a.r.Must(h.SetVirtualFunctions(ctx, g.ID, true))
 				places := []gpu.VGPUPlace{{Type: "L40S-12Q"}, {Type: "L40S-12Q", Function: 1}, {Type: "L40S-24Q", Function: 2}}[:1+a.rng.IntN(3)]
-				if len(places) == 3 {
+				if len(places) == 3 || a.chance(30) {
 					a.r.Must(h.SetHeterogeneous(ctx, g.ID, true))
 				}
 				for _, p := range places {
@@ -225,8 +225,25 @@ func (a *adoption) machines(h *gpu.Host) {
 		if a.chance(50) {
 			// One that finds no partition has none.
 			_, _ = a.r.Fleet.AddForeignAdapter(context.Background(), h.VMs[n].Name)
+			if a.chance(60) {
+				a.scripted(h.Name, h.VMs[n].ID)
+			}
 		}
 	}
+}
+
+// scripted gives the adapter of a VM the quotas that the public scripts for GPU-P write, in bytes.
+func (a *adoption) scripted(host, vm string) {
+	most := []uint64{100_000_000, 900_000_000}[a.rng.IntN(2)]
+	a.r.EditHost(host, func(h *gpu.Host) {
+		v, ok := h.VM(vm)
+		if ok && len(v.PartitionAdapters) > 0 {
+			v.PartitionAdapters[0].Quotas = gpu.Quotas{
+				VRAM:   gpu.Quota{Min: new(uint64(80_000_000)), Max: &most, Optimal: &most},
+				Encode: gpu.Quota{Min: new(uint64(10)), Max: new(uint64(11)), Optimal: new(uint64(10))},
+			}
+		}
+	})
 }
 
 func (a *adoption) hosts() map[string]*gpu.Host {

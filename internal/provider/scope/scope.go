@@ -26,10 +26,12 @@ import (
 
 // HostValidators refuse an empty set of hosts and names that are empty or null.
 func HostValidators() []validator.Set {
-	return []validator.Set{
-		setvalidator.SizeAtLeast(1), setvalidator.NoNullValues(),
-		setvalidator.ValueStringsAre(stringvalidator.LengthAtLeast(1)),
-	}
+	return append([]validator.Set{setvalidator.SizeAtLeast(1)}, NameValidators()...)
+}
+
+// NameValidators refuse names that are empty or null.
+func NameValidators() []validator.Set {
+	return []validator.Set{setvalidator.NoNullValues(), setvalidator.ValueStringsAre(stringvalidator.LengthAtLeast(1))}
 }
 
 // GPUIDValidator refuses GPU ids that are empty or null in a map of host → set of ids.

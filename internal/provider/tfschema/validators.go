@@ -17,6 +17,17 @@ func (m Must) Description(context.Context) string { return string(m) }
 // MarkdownDescription implements the validators of all types.
 func (m Must) MarkdownDescription(context.Context) string { return string(m) }
 
+// Filled runs a validator of a set only where that has elements: an empty one says as little as null, and
+// is what a module passes on that was given none.
+type Filled struct{ validator.Set }
+
+// ValidateSet implements validator.Set.
+func (v Filled) ValidateSet(ctx context.Context, req validator.SetRequest, resp *validator.SetResponse) {
+	if req.ConfigValue.IsUnknown() || len(req.ConfigValue.Elements()) > 0 {
+		v.Set.ValidateSet(ctx, req, resp)
+	}
+}
+
 // StringValidator is a validator of texts that are known.
 type StringValidator struct {
 	Must

@@ -184,7 +184,7 @@ func (m *model) observe(ctx context.Context, v fleet.View, at fleet.FoundVM, a g
 				if size == 0 {
 					size = g.Partitionable.PartitionVRAM()
 				}
-				m.PartitionVRAMMiB = types.Int64Value(size.MiB())
+				m.PartitionVRAMMiB = object.MiBFromBytes(size.Known())
 			}
 		}
 	}
