@@ -72,7 +72,7 @@ func TestFleetIsUpgradedHostByHost(t *testing.T) {
 	restore := `on_destroy = "restore"`
 	both := rig.ConfigOf(4, rig.Both, restore)
 	before := r.File()
-	wrong := []string{"The agent of a host is too old for this change", "hv01", `The gpu-agent of host "hv01" (version 0.9.0) does not know "partition_config.restore"`, "Upgrade gpu-agent"}
+	wrong := []string{"The agent of a host is too old for this change", `The gpu-agent of host "hv01" (version 0.9.0) does not know "partition_config.restore"`, "Upgrade gpu-agent"}
 	r.Steps(
 		r.Rejects(block+both, wrong...),
 		resource.TestStep{

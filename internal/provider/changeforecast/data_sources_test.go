@@ -121,7 +121,7 @@ output "rules" {
 		},
 		resource.TestStep{
 			Config:      r.Block() + "data \"gpu_change_forecast\" \"x\" {\n  cluster = \"nowhere\"\n  gpu_p = { partition_count = 3 }\n}\n",
-			ExpectError: rig.Says("Unknown cluster", `cluster = "nowhere"`),
+			ExpectError: rig.SaysAt("cluster", "Unknown cluster", `"nowhere"`),
 		},
 	)
 }

@@ -38,7 +38,7 @@ func TestGPUChangesItsKindInOneApply(t *testing.T) {
 	c.Apply()
 	for _, next := range []string{mps, mig, turns, mig, mps, turns} {
 		c.Write(r.Block() + kindOf(next))
-		rig.WantSaid(t, c.Ok("plan"), "must be replaced", "1 to add, 0 to change, 1 to destroy")
+		rig.WantSaid(t, c.Ok("plan"), ": replace", "1 to add, 0 to change, 1 to destroy")
 		c.Apply()
 		has[next]()
 		r.WantClaims([]string{"hgx01"}, "partition_config ml")

@@ -23,7 +23,7 @@ func TestRebootLosesMPSAndAnApplyPutsItBack(t *testing.T) {
 	rig.WantSaid(t, c.Ok("plan"), "Warning: Partitions differ from the declaration",
 		"Host gpu01, GPU "+rig.SharedCard(0)+" (NVIDIA L40S) has compute mode default, declared is MPS in compute mode exclusive_process; lost by reboot, or removed by others",
 		"0 to add, 1 to change, 0 to destroy")
-	rig.WantSaid(t, c.Ok("plan"), `"reboot"`, `"MPS in compute mode exclusive_process"`, `"has compute mode default"`, // values of drift
+	rig.WantSaid(t, c.PlannedValue(rig.SharedGPUs, "drift"), `"reboot"`, `"MPS in compute mode exclusive_process"`, `"has compute mode default"`,
 		`"host gpu01, GPU `+rig.SharedCard(0)+` (NVIDIA L40S)"`, `"host gpu01, MPS daemon inference"`)
 	c.Apply()
 	r.WantModes(gpu.ComputeExclusiveProcess, gpu.TimeSliceDefault, 0, 1)
@@ -207,7 +207,7 @@ func TestMPSOfASilentHostIsKept(t *testing.T) {
 	c.Apply()
 	r.Silent(true, "gpu01")
 	rig.WantSaid(t, c.Ok("plan", "-detailed-exitcode"), "No changes")
-	rig.WantSaid(t, c.Ok("output"), `"inference"`)
+	rig.WantSaid(t, c.Output("daemons"), `"inference"`)
 	c.Write(r.Block(`on_unreachable = "keep"`) + rig.MPSOf(rig.QuarterEach) + output)
 	rig.WantSaid(t, c.Fails("plan"), "Layout cannot change while a host does not answer")
 }

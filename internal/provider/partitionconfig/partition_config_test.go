@@ -533,7 +533,7 @@ resource "gpu_partition_config" "inference" {
 	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "The kind of the config has to be known at plan", "It is of kind mps", "-target")
 	r.WantUntouched(before)
 	c.Apply("-target=terraform_data.kind")
-	rig.WantSaid(t, c.Ok("plan"), "must be replaced")
+	rig.WantSaid(t, c.Ok("plan"), ": replace")
 	c.Apply()
 	r.WantDaemons("gpu01")
 	c.Write(config("other", "null", `{ replicas = terraform_data.kind.output == "other" ? 2 : 4 }`))

@@ -86,10 +86,10 @@ func TestCreateThatStopsOnTheThirdHostIsFinishedAfterUntaint(t *testing.T) {
 	}
 	r.WantSettled()
 
-	rig.WantSaid(t, c.Ok("plan"), rig.VDI+" is tainted, so")
+	rig.WantSaid(t, c.Ok("plan"), rig.VDI+": replace, tainted")
 	c.Ok("untaint", rig.VDI)
-	rig.WantSaid(t, c.Ok("plan"), "updated in-place", "0 to add, 1 to change, 0 to destroy",
-		"host hv03, GPU "+rig.GPU0+" (NVIDIA A2)", "has 16 partitions", "did not succeed on every host")
+	rig.WantSaid(t, c.Ok("plan"), rig.VDI+": update", "0 to add, 1 to change, 0 to destroy", "did not succeed on every host")
+	rig.WantSaid(t, c.PlannedValue(rig.VDI, "drift"), "host hv03, GPU "+rig.GPU0+" (NVIDIA A2)", "has 16 partitions")
 	r.Fail("hv01", simulated.OpSetPartitionCount, "", 0, 0) // what stands is not done again
 	r.Fail("hv02", simulated.OpSetPartitionCount, "", 0, 0)
 	c.Apply()

@@ -203,7 +203,7 @@ func TestGPUChangesBetweenMIGAndVGPUs(t *testing.T) {
 	c.Apply()
 	for _, next := range []string{plain, mig, backed, mig} {
 		c.Write(config(next))
-		rig.WantSaid(t, c.Ok("plan"), "must be replaced", "1 to add, 0 to change, 1 to destroy")
+		rig.WantSaid(t, c.Ok("plan"), ": replace", "1 to add, 0 to change, 1 to destroy")
 		c.Apply()
 		if got := c.Ok("output", "-raw", "layout"); got != has[next] {
 			t.Errorf("the GPU has %s, want %s", got, has[next])

@@ -65,7 +65,7 @@ resource "terraform_data" "largest" {
 		},
 		resource.TestStep{
 			Config:      r.Block() + "data \"gpu_partition_options\" \"x\" {\n  host = \"hv09\"\n}\n",
-			ExpectError: rig.Says("Unknown host", `host = "hv09"`, "hv01"),
+			ExpectError: rig.SaysAt("host", "Unknown host", "hv09", "hv01"),
 		},
 		resource.TestStep{
 			Config:      r.Block() + "data \"gpu_partition_options\" \"x\" {\n  host = \"hv01\"\n  gpu_id = \"" + rig.Console().ID + "\"\n}\n",

@@ -128,7 +128,7 @@ func TestACountThatIsKnownOnlyAtApplyReplacesTheShare(t *testing.T) {
 	c.Apply()
 	c.WantNoChanges()
 	c.Write(counted(2))
-	rig.WantSaid(t, c.Ok("plan"), "gpu_share.a must be replaced")
+	rig.WantSaid(t, c.Ok("plan"), "gpu_share.a: replace")
 	c.Apply()
 	if on := r.PlacedOn("gpu01", "a"); len(on) != 2 {
 		t.Errorf("the share is on %v, want 2 GPUs", on)

@@ -315,7 +315,9 @@ func TestEnforcementIsWhatTheDriverTellsOfProcesses(t *testing.T) {
 	enforced := func(by string) {
 		t.Helper()
 		c.WantNoChanges()
-		rig.WantSaid(t, c.Ok("state", "show", shareA), fmt.Sprintf("enforcement = %q", by))
+		if got := c.Attributes(shareA)["enforcement"]; got != by {
+			t.Errorf("enforcement is %v, want %s", got, by)
+		}
 	}
 	enforced("per_container")
 	pid := r.Computes("gpu01", r.PlacedOn("gpu01", "a")[0], nil, "a", "python")

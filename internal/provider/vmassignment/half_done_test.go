@@ -1,6 +1,7 @@
 package vmassignment_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
@@ -19,7 +20,7 @@ func TestUpdateThatCannotBePutBackIsFinishedByTheNextApply(t *testing.T) {
 	c.Write(r.Block() + rig.Assignment("avd-01", "partition = { min_partition_compute = 500 }", rig.MayStop))
 	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "Left half done: hv01", "Still in place on hv01")
 	r.WantVM("avd-01", gpu.VMOff, 1)
-	rig.WantSaid(t, c.Ok("state", "show", "gpu_vm_assignment.a"), "min_partition_compute = 500")
+	rig.WantSaid(t, fmt.Sprint(c.Attributes("gpu_vm_assignment.a")["partition"]), "min_partition_compute:500")
 
 	r.ClearFaults("hv01")
 	rig.WantSaid(t, c.Ok("plan"), "quotas are not the declared ones", "VM avd-01 is off", "could not start it again", "1 to change")
@@ -84,7 +85,7 @@ func TestAVMThatAConfigStoppedIsOwedItsStart(t *testing.T) {
 			r.WantVM("avd-01", gpu.VMOff, 1)
 
 			r.ClearFaults("hv01")
-			rig.WantSaid(t, c.Ok("plan"), "VM avd-01 is off: a change of gpu_partition_config", "# gpu_vm_assignment.a will be updated in-place")
+			rig.WantSaid(t, c.Ok("plan"), "VM avd-01 is off: a change of gpu_partition_config", "gpu_vm_assignment.a: update")
 			c.Apply()
 			r.WantVM("avd-01", gpu.VMRunning, 1)
 			c.WantNoChanges()
