@@ -62,7 +62,7 @@ func shared(r *rig.Rig, shares ...gpu.Share) {
 	})
 }
 
-func TestUtilization(t *testing.T) {
+func TestAccUtilization_Utilization(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.HGX(rig.H100, 3))
 	r.Must(r.Fleet.SetMIGModeOutside(t.Context(), "hgx01", rig.MIGGPU(1), true))
@@ -203,7 +203,7 @@ func newPrometheus(t *testing.T, busy string) *prometheusServer {
 	return s
 }
 
-func TestUtilizationWithALongView(t *testing.T) {
+func TestAccUtilization_UtilizationWithALongView(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.HGX(rig.H100, 2))
 	s := newPrometheus(t, rig.MIGGPU(0))
@@ -246,7 +246,7 @@ const secret = "variable \"secret\" {\n  sensitive = true\n}\n"
 const hunter2 = "locals {\n  secret = \"hunter2\"\n}\n"
 
 // The token of the environment goes to the server that the environment names, whatever a configuration says.
-func TestUtilizationSendsTheTokenToItsServer(t *testing.T) {
+func TestAccUtilization_UtilizationSendsTheTokenToItsServer(t *testing.T) {
 	r := rig.New(t, rig.HGX(rig.H100, 1))
 	s, other := newPrometheus(t, rig.MIGGPU(0)), newPrometheus(t, rig.MIGGPU(0))
 	t.Setenv("GPU_PROMETHEUS_TOKEN", "hunter2")
@@ -272,7 +272,7 @@ func TestUtilizationSendsTheTokenToItsServer(t *testing.T) {
 }
 
 // Secrets are in the configuration and nowhere else.
-func TestUtilizationKeepsSecrets(t *testing.T) {
+func TestAccUtilization_UtilizationKeepsSecrets(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.HGX(rig.H100, 1))
 	s := newPrometheus(t, rig.MIGGPU(0))
@@ -300,14 +300,14 @@ func TestUtilizationKeepsSecrets(t *testing.T) {
 	}
 }
 
-func TestUtilizationOfAHostThatFailsToMeasure(t *testing.T) {
+func TestAccUtilization_UtilizationOfAHostThatFailsToMeasure(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.HGX(rig.H100, 1))
 	r.Must(r.Fleet.InjectFault(t.Context(), "hgx01", simulated.Fault{Op: simulated.OpMeasure, Code: backend.Failed, Detail: "nvmlDeviceGetSamples: unknown error (999)"}))
 	r.Steps(r.Rejects(r.Block()+utilizationOf(), "Host cannot be measured", "Host: hgx01", "nvmlDeviceGetSamples"))
 }
 
-func TestWarningsOfPrometheus(t *testing.T) {
+func TestAccUtilization_WarningsOfPrometheus(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.HGX(rig.H100, 1))
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -318,7 +318,7 @@ func TestWarningsOfPrometheus(t *testing.T) {
 	rig.WantSaid(t, c.Ok("plan"), "The Prometheus server warns", "Found: Store thanos-3 is unavailable.")
 }
 
-func TestUtilizationRefuses(t *testing.T) {
+func TestAccUtilization_UtilizationRefuses(t *testing.T) {
 	t.Parallel()
 	s := rig.HGX(rig.H100, 1)
 	s.Hosts = append(s.Hosts, rig.TwoNodes().Hosts...)
@@ -372,7 +372,7 @@ func TestUtilizationRefuses(t *testing.T) {
 }
 
 // Hyper-V hosts are left out unless they are named.
-func TestUtilizationOfAMixedFleet(t *testing.T) {
+func TestAccUtilization_UtilizationOfAMixedFleet(t *testing.T) {
 	t.Parallel()
 	s := rig.HGX(rig.H100, 1)
 	s.Hosts = append(s.Hosts, rig.TwoNodes().Hosts...)
@@ -388,7 +388,7 @@ func TestUtilizationOfAMixedFleet(t *testing.T) {
 	}
 }
 
-func TestUtilizationOfASilentHost(t *testing.T) {
+func TestAccUtilization_UtilizationOfASilentHost(t *testing.T) {
 	t.Parallel()
 	s := rig.HGX(rig.H100, 1)
 	other := rig.HGX(rig.H100, 1).Hosts[0]

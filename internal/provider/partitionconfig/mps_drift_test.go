@@ -12,7 +12,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-func TestRebootLosesMPSAndAnApplyPutsItBack(t *testing.T) {
+func TestAccPartitionConfig_RebootLosesMPSAndAnApplyPutsItBack(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.GPUHost(2))
 	c := rig.NewCLI(t, r.Block()+rig.MPSOf(rig.QuarterEach))
@@ -31,7 +31,7 @@ func TestRebootLosesMPSAndAnApplyPutsItBack(t *testing.T) {
 	c.WantNoChanges()
 }
 
-func TestMPSDaemonThatDiedIsDrift(t *testing.T) {
+func TestAccPartitionConfig_MPSDaemonThatDiedIsDrift(t *testing.T) {
 	t.Parallel()
 	edit := func(r *rig.Rig, change func(*gpu.MPSHost)) { r.EditHost("gpu01", func(h *gpu.Host) { change(h.MPS) }) }
 	for name, test := range map[string]struct {
@@ -65,7 +65,7 @@ func TestMPSDaemonThatDiedIsDrift(t *testing.T) {
 	}
 }
 
-func TestModesOfAnotherOwnerAreDrift(t *testing.T) {
+func TestAccPartitionConfig_ModesOfAnotherOwnerAreDrift(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		config string
@@ -110,7 +110,7 @@ func TestModesOfAnotherOwnerAreDrift(t *testing.T) {
 }
 
 // A mode that the driver does not tell is no difference.
-func TestUnknownModesAreNoDrift(t *testing.T) {
+func TestAccPartitionConfig_UnknownModesAreNoDrift(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.GPUHost(1))
 	c := rig.NewCLI(t, r.Block()+rig.TurnsOf(rig.FourTurns))
@@ -119,7 +119,7 @@ func TestUnknownModesAreNoDrift(t *testing.T) {
 	c.WantNoChanges()
 }
 
-func TestRebootLosesMPSInsideOfMIG(t *testing.T) {
+func TestAccPartitionConfig_RebootLosesMPSInsideOfMIG(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.WithMPS(rig.HGX(rig.H100, 1)))
 	c := rig.NewCLI(t, r.Block()+rig.MIGOf("ml", rig.Halves+", mps = { "+rig.HalfEach+" }"))
@@ -148,7 +148,7 @@ func sharingImports() map[string]struct{ kind, config string } {
 	}
 }
 
-func TestImportOfASharingConfigOfThisState(t *testing.T) {
+func TestAccPartitionConfig_ImportOfASharingConfigOfThisState(t *testing.T) {
 	t.Parallel()
 	for name, test := range sharingImports() {
 		t.Run(name, func(t *testing.T) {
@@ -181,7 +181,7 @@ func TestImportOfASharingConfigOfThisState(t *testing.T) {
 }
 
 // Only a claim tells all of such a config; one that is created again finds its daemon.
-func TestSharingWithoutAClaimIsNotImportedButCreated(t *testing.T) {
+func TestAccPartitionConfig_SharingWithoutAClaimIsNotImportedButCreated(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.GPUHost(2))
 	first := rig.NewCLI(t, r.Block()+rig.MPSOf(rig.HalfEach))
@@ -199,7 +199,7 @@ func TestSharingWithoutAClaimIsNotImportedButCreated(t *testing.T) {
 	c.WantNoChanges()
 }
 
-func TestMPSOfASilentHostIsKept(t *testing.T) {
+func TestAccPartitionConfig_MPSOfASilentHostIsKept(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.GPUHost(1))
 	output := "output \"daemons\" {\n  value = [for d in gpu_partition_config.inference.mps_daemons[\"gpu01\"] : d.name]\n}\n"

@@ -17,7 +17,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-func TestPartitionConfigLifecycle(t *testing.T) {
+func TestAccPartitionConfig_PartitionConfigLifecycle(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	r.Steps(
@@ -67,7 +67,7 @@ func TestPartitionConfigLifecycle(t *testing.T) {
 	r.WantSettled()
 }
 
-func TestRenamedPartitionConfigIsReplacedAndKeepsItsGPUs(t *testing.T) {
+func TestAccPartitionConfig_RenamedPartitionConfigIsReplacedAndKeepsItsGPUs(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	r.Steps(
@@ -83,7 +83,7 @@ func TestRenamedPartitionConfigIsReplacedAndKeepsItsGPUs(t *testing.T) {
 	)
 }
 
-func TestCountChangeUnderHeldPartitionsStopsAndStartsEachVMOnce(t *testing.T) {
+func TestAccPartitionConfig_CountChangeUnderHeldPartitionsStopsAndStartsEachVMOnce(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	vms := []string{"avd-01", "avd-02"}
@@ -121,7 +121,7 @@ func TestCountChangeUnderHeldPartitionsStopsAndStartsEachVMOnce(t *testing.T) {
 	)
 }
 
-func TestCountChangeUnderHeldPartitionsNeedsMaxDisruption(t *testing.T) {
+func TestAccPartitionConfig_CountChangeUnderHeldPartitionsNeedsMaxDisruption(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	var before []byte
@@ -132,7 +132,7 @@ func TestCountChangeUnderHeldPartitionsNeedsMaxDisruption(t *testing.T) {
 	)
 }
 
-func TestCountChangeIsRefusedByTheAssignmentOfAVM(t *testing.T) {
+func TestAccPartitionConfig_CountChangeIsRefusedByTheAssignmentOfAVM(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	config := func(count int, more ...string) string {
@@ -153,7 +153,7 @@ func TestCountChangeIsRefusedByTheAssignmentOfAVM(t *testing.T) {
 	)
 }
 
-func TestCountChangeIsRefusedForAVMThatNobodyManages(t *testing.T) {
+func TestAccPartitionConfig_CountChangeIsRefusedForAVMThatNobodyManages(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	r.AddForeignAdapter("avd-04")
@@ -165,7 +165,7 @@ func TestCountChangeIsRefusedForAVMThatNobodyManages(t *testing.T) {
 	r.WantUntouched(before)
 }
 
-func TestQuotasComeBackOnlyWhereTheyFit(t *testing.T) {
+func TestAccPartitionConfig_QuotasComeBackOnlyWhereTheyFit(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	config := func(count, large int) string {
@@ -198,7 +198,7 @@ func TestQuotasComeBackOnlyWhereTheyFit(t *testing.T) {
 	)
 }
 
-func TestRestoreGivesEachGPUBackItsFormerCount(t *testing.T) {
+func TestAccPartitionConfig_RestoreGivesEachGPUBackItsFormerCount(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	r.Must(r.Fleet.SetCountOutside(context.Background(), "hv02", rig.GPU1, 2))
@@ -215,7 +215,7 @@ func TestRestoreGivesEachGPUBackItsFormerCount(t *testing.T) {
 
 // A host that has lost the record of a config cannot put its GPUs back. The plan of the destroy says
 // so of each of them, and so does one after an apply that has written the record again.
-func TestARestoreThatNobodyKnowsIsTold(t *testing.T) {
+func TestAccPartitionConfig_ARestoreThatNobodyKnowsIsTold(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		before func(*rig.CLI)
@@ -251,7 +251,7 @@ func TestARestoreThatNobodyKnowsIsTold(t *testing.T) {
 	}
 }
 
-func TestRestoreNeverStopsAVM(t *testing.T) {
+func TestAccPartitionConfig_RestoreNeverStopsAVM(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	r.NeverStops("", rig.Both...)
@@ -280,7 +280,7 @@ func TestRestoreNeverStopsAVM(t *testing.T) {
 	r.WantClaims(rig.Both)
 }
 
-func TestReplacingAConfigInUseStopsNoVM(t *testing.T) {
+func TestAccPartitionConfig_ReplacingAConfigInUseStopsNoVM(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	c := rig.NewCLI(t, r.Block()+rig.HeldConfig(4))
@@ -301,7 +301,7 @@ func TestReplacingAConfigInUseStopsNoVM(t *testing.T) {
 	c.WantNoChanges()
 }
 
-func TestReplacingAConfigInUseIsRefusedWhereItWouldPutGPUsBack(t *testing.T) {
+func TestAccPartitionConfig_ReplacingAConfigInUseIsRefusedWhereItWouldPutGPUsBack(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	c := rig.NewCLI(t, r.Block()+rig.HeldConfig(4, `on_destroy = "restore"`))
@@ -315,7 +315,7 @@ func TestReplacingAConfigInUseIsRefusedWhereItWouldPutGPUsBack(t *testing.T) {
 	c.WantNoChanges()
 }
 
-func TestPolicyOfAPartitionConfigChangesWithoutAskingAHost(t *testing.T) {
+func TestAccPartitionConfig_PolicyOfAPartitionConfigChangesWithoutAskingAHost(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	var before []byte
@@ -341,7 +341,7 @@ func TestPolicyOfAPartitionConfigChangesWithoutAskingAHost(t *testing.T) {
 
 // What actions and the agent's commands go by is on the hosts as soon as it is allowed, and no
 // longer once it is not.
-func TestPermissionsOfAPartitionConfigAreOnRecord(t *testing.T) {
+func TestAccPartitionConfig_PermissionsOfAPartitionConfigAreOnRecord(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	drains := func(want bool) resource.TestCheckFunc {
@@ -360,7 +360,7 @@ func TestPermissionsOfAPartitionConfigAreOnRecord(t *testing.T) {
 	)
 }
 
-func TestPlanWritesNothingAndAsksEachHostOnce(t *testing.T) {
+func TestAccPartitionConfig_PlanWritesNothingAndAsksEachHostOnce(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	before := r.File()
@@ -376,7 +376,7 @@ func TestPlanWritesNothingAndAsksEachHostOnce(t *testing.T) {
 	})
 }
 
-func TestOutputsOfEveryComputedAttributeAreSettledAfterApply(t *testing.T) {
+func TestAccPartitionConfig_OutputsOfEveryComputedAttributeAreSettledAfterApply(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	c := rig.NewCLI(t, r.Block()+rig.HeldConfig(4))
@@ -388,7 +388,7 @@ func TestOutputsOfEveryComputedAttributeAreSettledAfterApply(t *testing.T) {
 	r.WantCounts(8, rig.Both...)
 }
 
-func TestSavedPlanIsAppliedByAnotherProcess(t *testing.T) {
+func TestAccPartitionConfig_SavedPlanIsAppliedByAnotherProcess(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	c := rig.NewCLI(t, r.Block()+rig.HeldConfig(4))
@@ -401,7 +401,7 @@ func TestSavedPlanIsAppliedByAnotherProcess(t *testing.T) {
 	c.WantNoChanges()
 }
 
-func TestBadPartitionConfigIsAnErrorAtItsAttribute(t *testing.T) {
+func TestAccPartitionConfig_BadPartitionConfigIsAnErrorAtItsAttribute(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		config string
@@ -429,7 +429,7 @@ func TestBadPartitionConfigIsAnErrorAtItsAttribute(t *testing.T) {
 	}
 }
 
-func TestFirstPlanNamesBothSidesOfUnlikeGPUs(t *testing.T) {
+func TestAccPartitionConfig_FirstPlanNamesBothSidesOfUnlikeGPUs(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.MixedNodes())
 	before := r.File()
@@ -448,7 +448,7 @@ func TestFirstPlanNamesBothSidesOfUnlikeGPUs(t *testing.T) {
 	r.WantUntouched(before)
 }
 
-func TestRuleThatIsRaisedToAnErrorStopsThePlan(t *testing.T) {
+func TestAccPartitionConfig_RuleThatIsRaisedToAnErrorStopsThePlan(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	before := r.File()
@@ -459,7 +459,7 @@ func TestRuleThatIsRaisedToAnErrorStopsThePlan(t *testing.T) {
 	r.WantUntouched(before)
 }
 
-func TestWhatStoodBeforeIsAWarning(t *testing.T) {
+func TestAccPartitionConfig_WhatStoodBeforeIsAWarning(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.MixedNodes())
 	c := rig.NewCLI(t, r.Block(`rules = { "homogeneous-gpus" = "off" }`)+rig.Config4)
@@ -473,7 +473,7 @@ func TestWhatStoodBeforeIsAWarning(t *testing.T) {
 	r.WantClaims(rig.Both)
 }
 
-func TestHostsThatAreUnknownAtPlanAreCheckedAtApply(t *testing.T) {
+func TestAccPartitionConfig_HostsThatAreUnknownAtPlanAreCheckedAtApply(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	config := func(count int) string {
@@ -502,10 +502,10 @@ resource "gpu_partition_config" "vdi" {
 	)
 }
 
-// TestAKindThatIsKnownOnlyAfterApply: whether a config is replaced has to stand in the plan, so an
+// TestAccPartitionConfig_AKindThatIsKnownOnlyAfterApply: whether a config is replaced has to stand in the plan, so an
 // existing one is refused there while its kind may change; one that is new, or whose kind cannot
 // change, is not.
-func TestAKindThatIsKnownOnlyAfterApply(t *testing.T) {
+func TestAccPartitionConfig_AKindThatIsKnownOnlyAfterApply(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.GPUHost(1))
 	config := func(kind, mps, turns string) string {
@@ -541,7 +541,7 @@ resource "gpu_partition_config" "inference" {
 	c.WantNoChanges()
 }
 
-func TestPausedNodeIsLeftAlone(t *testing.T) {
+func TestAccPartitionConfig_PausedNodeIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	r.Must(r.Fleet.SetNodeState(context.Background(), "hv02", gpu.NodePaused))

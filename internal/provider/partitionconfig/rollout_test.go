@@ -17,7 +17,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-func TestCreateThatFailsOnTheThirdHostIsRolledBack(t *testing.T) {
+func TestAccPartitionConfig_CreateThatFailsOnTheThirdHostIsRolledBack(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.FourNodes())
 	r.Fail("hv03", simulated.OpSetPartitionCount, rig.GPU1, 0, 1)
@@ -44,7 +44,7 @@ func TestCreateThatFailsOnTheThirdHostIsRolledBack(t *testing.T) {
 
 // All that holds the GPUs of a host is stopped together. Where that is more than the limit allows,
 // the plan says so, and that the host has its turn alone.
-func TestStopsOfOneHostBeyondTheLimitAreAnnounced(t *testing.T) {
+func TestAccPartitionConfig_StopsOfOneHostBeyondTheLimitAreAnnounced(t *testing.T) {
 	t.Parallel()
 	vms := []string{"avd-01", "avd-02", "avd-03"}
 	var desktops []gpu.VM
@@ -71,7 +71,7 @@ func TestStopsOfOneHostBeyondTheLimitAreAnnounced(t *testing.T) {
 	}
 }
 
-func TestCreateThatStopsOnTheThirdHostIsFinishedAfterUntaint(t *testing.T) {
+func TestAccPartitionConfig_CreateThatStopsOnTheThirdHostIsFinishedAfterUntaint(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.FourNodes())
 	r.Fail("hv03", simulated.OpSetPartitionCount, rig.GPU1, 0, 1)
@@ -102,7 +102,7 @@ func TestCreateThatStopsOnTheThirdHostIsFinishedAfterUntaint(t *testing.T) {
 	c.WantNoChanges()
 }
 
-func TestDeletingAnIncompleteConfigOnlyDropsClaims(t *testing.T) {
+func TestAccPartitionConfig_DeletingAnIncompleteConfigOnlyDropsClaims(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.FourNodes())
 	r.Fail("hv03", simulated.OpSetPartitionCount, rig.GPU1, 0, 1)
@@ -116,7 +116,7 @@ func TestDeletingAnIncompleteConfigOnlyDropsClaims(t *testing.T) {
 	r.WantSettled()
 }
 
-func TestUpdateThatFailsOnTheThirdHostIsRolledBack(t *testing.T) {
+func TestAccPartitionConfig_UpdateThatFailsOnTheThirdHostIsRolledBack(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.FourNodes())
 	r.Steps(
@@ -143,7 +143,7 @@ func TestUpdateThatFailsOnTheThirdHostIsRolledBack(t *testing.T) {
 	)
 }
 
-func TestUpdateThatStopsOnTheThirdHostIsFinishedByTheNextApply(t *testing.T) {
+func TestAccPartitionConfig_UpdateThatStopsOnTheThirdHostIsFinishedByTheNextApply(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.FourNodes())
 	r.Steps(
@@ -172,7 +172,7 @@ func TestUpdateThatStopsOnTheThirdHostIsFinishedByTheNextApply(t *testing.T) {
 	)
 }
 
-func TestHostThatCouldNotLeaveStaysInTheState(t *testing.T) {
+func TestAccPartitionConfig_HostThatCouldNotLeaveStaysInTheState(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.FourNodes())
 	fewer := []string{"hv01", "hv02"}
@@ -198,7 +198,7 @@ func TestHostThatCouldNotLeaveStaysInTheState(t *testing.T) {
 	)
 }
 
-func TestRolloutChangesAsManyHostsAtOnceAsItMay(t *testing.T) {
+func TestAccPartitionConfig_RolloutChangesAsManyHostsAtOnceAsItMay(t *testing.T) {
 	t.Parallel()
 	for atOnce, want := range map[int]string{
 		1: "Rolled back: hv01 Untouched: hv02, hv03, hv04",
@@ -227,7 +227,7 @@ func TestRolloutChangesAsManyHostsAtOnceAsItMay(t *testing.T) {
 	}
 }
 
-func TestRollbackThatFailsSaysWhatStands(t *testing.T) {
+func TestAccPartitionConfig_RollbackThatFailsSaysWhatStands(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.FourNodes())
 	r.Fail("hv01", simulated.OpSetPartitionCount, rig.GPU1, 1, 0) // succeeds once, and cannot be put back

@@ -13,7 +13,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
 )
 
-func TestPartitionOptionsListEachValidCountWithItsMemory(t *testing.T) {
+func TestAccPartitionOptions_PartitionOptionsListEachValidCountWithItsMemory(t *testing.T) {
 	t.Parallel()
 	s := rig.Standalone(rig.Node("hv01"))
 	small := rig.A2("PCIROOT(C0)#PCI(0300)#PCI(0000)")

@@ -23,7 +23,7 @@ func sharedPool(more ...string) string {
 	return rig.SharedConfig("mps", rig.ByMPS, gpuHosts...) + rig.MLPool(gpuHosts, more...)
 }
 
-func TestLinuxPoolLifecycle(t *testing.T) {
+func TestAccShare_LinuxPoolLifecycle(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(2))
 	const ml = "gpu_pool.ml"
@@ -86,7 +86,7 @@ func TestLinuxPoolLifecycle(t *testing.T) {
 	r.WantSettled()
 }
 
-func TestALinuxPoolIsNotDismounted(t *testing.T) {
+func TestAccShare_ALinuxPoolIsNotDismounted(t *testing.T) {
 	t.Parallel()
 	for attribute, hcl := range map[string]string{
 		"dismount": `dismount = { force = true }`, "on_destroy": `on_destroy = "mount_back"`,
@@ -104,14 +104,14 @@ func TestALinuxPoolIsNotDismounted(t *testing.T) {
 	})
 }
 
-func TestPoolsOfTwoModesAreRefused(t *testing.T) {
+func TestAccShare_PoolsOfTwoModesAreRefused(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(2))
 	r.Steps(r.Rejects(r.Block()+rig.SharedConfig("mps", rig.ByMPS, "gpu01")+rig.SharedConfig("turns", rig.ByTurns, "gpu02")+rig.MLPool(gpuHosts), "Rule: pool-one-mode"))
 }
 
 // A config and a pool grow together, whichever Terraform plans and applies first.
-func TestAHostJoinsAPoolWhoseGPUsAConfigShares(t *testing.T) {
+func TestAccShare_AHostJoinsAPoolWhoseGPUsAConfigShares(t *testing.T) {
 	t.Parallel()
 	for i, first := range []string{"depends_on = [gpu_partition_config.mps]", "", "depends_on = [gpu_pool.ml]"} {
 		t.Run(first, func(t *testing.T) {
@@ -138,7 +138,7 @@ func TestAHostJoinsAPoolWhoseGPUsAConfigShares(t *testing.T) {
 }
 
 // A share goes to the fullest host with room, and to the next one when that is full.
-func TestSharesOfAPoolFillOneHostAfterTheOther(t *testing.T) {
+func TestAccShare_SharesOfAPoolFillOneHostAfterTheOther(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(2))
 	base := sharedPool()
@@ -174,7 +174,7 @@ func TestSharesOfAPoolFillOneHostAfterTheOther(t *testing.T) {
 }
 
 // Shares that are created at once find the room that each leaves the others.
-func TestSharesThatAreCreatedAtOnceDoNotTakeTheSameRoom(t *testing.T) {
+func TestAccShare_SharesThatAreCreatedAtOnceDoNotTakeTheSameRoom(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(2))
 	c := rig.NewCLI(t, r.Block()+sharedPool()+manyShares(8, rig.FromPool, rig.Half))
@@ -187,7 +187,7 @@ func TestSharesThatAreCreatedAtOnceDoNotTakeTheSameRoom(t *testing.T) {
 }
 
 // A host that cannot make a share does not pass it on: it says why.
-func TestAFailureOnTheHostOfAPoolIsAnError(t *testing.T) {
+func TestAccShare_AFailureOnTheHostOfAPoolIsAnError(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(2))
 	c := rig.NewCLI(t, r.Block()+sharedPool()+rig.ShareOf("a", rig.FromPool, rig.Half))
@@ -199,7 +199,7 @@ func TestAFailureOnTheHostOfAPoolIsAnError(t *testing.T) {
 	r.WantShares("gpu01", "a")
 }
 
-func TestQuotasHoldOverAllHosts(t *testing.T) {
+func TestAccShare_QuotasHoldOverAllHosts(t *testing.T) {
 	t.Parallel()
 	shares := func(n int, more ...string) string { return manyShares(n, append(more, rig.FromPool, rig.TeamA)...) }
 	for what, test := range map[string]struct{ quota, fits, exceeds string }{
@@ -222,7 +222,7 @@ func TestQuotasHoldOverAllHosts(t *testing.T) {
 	}
 }
 
-func TestPoolWithSharesIsNotDestroyed(t *testing.T) {
+func TestAccShare_PoolWithSharesIsNotDestroyed(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(2))
 	c := rig.NewCLI(t, r.Block()+sharedPool()+rig.ShareOf("a", `pool = "gpu01/ml"`, `config = "mps"`, `depends_on = [gpu_pool.ml, gpu_partition_config.mps]`, rig.Half))
@@ -232,7 +232,7 @@ func TestPoolWithSharesIsNotDestroyed(t *testing.T) {
 	r.WantShares("gpu01", "a")
 }
 
-func TestPoolDataSourceOnLinux(t *testing.T) {
+func TestAccShare_PoolDataSourceOnLinux(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(2))
 	is := func(want knownvalue.Check, attribute string, steps ...any) statecheck.StateCheck {
@@ -278,7 +278,7 @@ data "gpu_pool" "ml" {
 }
 
 // A share of a pool is destroyed before its pool and its config, by the graph.
-func TestSharesGoBeforeTheirPoolAndConfig(t *testing.T) {
+func TestAccShare_SharesGoBeforeTheirPoolAndConfig(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(2))
 	c := rig.NewCLI(t, r.Block()+sharedPool()+rig.ShareOf("a", rig.FromPool, rig.Half))

@@ -11,7 +11,7 @@ import (
 
 // An apply plans each share again while others are being made. Those that are made by then
 // count once, by their claims, whether or not the state has an owner's name.
-func TestSharesThatFillAPoolAreAllMade(t *testing.T) {
+func TestAccShare_SharesThatFillAPoolAreAllMade(t *testing.T) {
 	t.Parallel()
 	for name, owner := range map[string]string{"owner": "test", "no owner": ""} {
 		t.Run(name, func(t *testing.T) {
@@ -46,7 +46,7 @@ func TestSharesThatFillAPoolAreAllMade(t *testing.T) {
 }
 
 // The ratio is told of shares that are all new, too.
-func TestOversubscriptionByNewSharesIsTold(t *testing.T) {
+func TestAccShare_OversubscriptionByNewSharesIsTold(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(1))
 	limits := `memory = { request_mib = 1024, limit_mib = 30000 }`
@@ -56,7 +56,7 @@ func TestOversubscriptionByNewSharesIsTold(t *testing.T) {
 }
 
 // A quota that is lowered refuses new shares and more of it, and leaves those that are placed.
-func TestAQuotaBelowItsUseLeavesShares(t *testing.T) {
+func TestAccShare_AQuotaBelowItsUseLeavesShares(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(2))
 	shares := func(n int, memory string) string { return manyShares(n, rig.FromPool, rig.TeamA, memory) }
@@ -77,7 +77,7 @@ func TestAQuotaBelowItsUseLeavesShares(t *testing.T) {
 }
 
 // A pool that leaves the GPUs of its shares behind is refused at plan.
-func TestAPoolDoesNotLeaveItsSharesBehind(t *testing.T) {
+func TestAccShare_APoolDoesNotLeaveItsSharesBehind(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(2))
 	c := rig.NewCLI(t, r.Block()+sharedPool()+rig.ShareOf("a", rig.FromPool, rig.Half))
@@ -88,7 +88,7 @@ func TestAPoolDoesNotLeaveItsSharesBehind(t *testing.T) {
 }
 
 // What GPU instances have nothing like is an error inside of mig, and not left out.
-func TestSettingsOfWholeGPUsAreRefusedInsideOfMIG(t *testing.T) {
+func TestAccShare_SettingsOfWholeGPUsAreRefusedInsideOfMIG(t *testing.T) {
 	t.Parallel()
 	for at, settings := range map[string]string{
 		"mig.time_slicing.interval": `time_slicing = { replicas = 2, interval = "long" }`,
@@ -103,7 +103,7 @@ func TestSettingsOfWholeGPUsAreRefusedInsideOfMIG(t *testing.T) {
 }
 
 // Errors of two attributes name both as they are written.
-func TestAttributesThatExcludeEachOtherAreNamed(t *testing.T) {
+func TestAccShare_AttributesThatExcludeEachOtherAreNamed(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.WithMPS(rig.HGX(rig.H100, 1)))
 	for config, names := range map[string]string{
@@ -117,7 +117,7 @@ func TestAttributesThatExcludeEachOtherAreNamed(t *testing.T) {
 
 // How many GPUs a share has part in may be known only at apply. A share that may become
 // another is planned as a replacement, since it is never moved.
-func TestACountThatIsKnownOnlyAtApplyReplacesTheShare(t *testing.T) {
+func TestAccShare_ACountThatIsKnownOnlyAtApplyReplacesTheShare(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(1))
 	counted := func(n int) string {
@@ -136,9 +136,9 @@ func TestACountThatIsKnownOnlyAtApplyReplacesTheShare(t *testing.T) {
 	c.WantNoChanges()
 }
 
-// TestManySharesThatDoNotFitAreSaidOnce has 60 shares refused by one error for a set of devices, and
+// TestAccShare_ManySharesThatDoNotFitAreSaidOnce has 60 shares refused by one error for a set of devices, and
 // not by one for each share.
-func TestManySharesThatDoNotFitAreSaidOnce(t *testing.T) {
+func TestAccShare_ManySharesThatDoNotFitAreSaidOnce(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(2))
 	c := rig.NewCLI(t, r.Block()+sharedPool()+manyShares(60, rig.FromPool, rig.Half))
@@ -150,7 +150,7 @@ func TestManySharesThatDoNotFitAreSaidOnce(t *testing.T) {
 }
 
 // Nor are 300 that ask for no memory, of which each device takes some.
-func TestManySharesWithoutASeatAreSaidOnce(t *testing.T) {
+func TestAccShare_ManySharesWithoutASeatAreSaidOnce(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(2))
 	turns := rig.SharedConfig("turns", "time_slicing = { replicas = 24 }", gpuHosts...) + rig.MLPool(gpuHosts)
@@ -164,7 +164,7 @@ func TestManySharesWithoutASeatAreSaidOnce(t *testing.T) {
 
 // A share that is replaced by one of two GPUs takes another seat: that it and a new share do not fit
 // both is said at plan, and not only by the apply that comes to it last.
-func TestAShareThatIsReplacedByALargerOneTakesMoreSeats(t *testing.T) {
+func TestAccShare_AShareThatIsReplacedByALargerOneTakesMoreSeats(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(1))
 	config := r.Block() + "resource \"gpu_partition_config\" \"turns\" {\n  name = \"turns\"\n  hosts = [\"gpu01\"]\n  time_slicing = { replicas = 2 }\n}\n"

@@ -47,7 +47,7 @@ func wantPartition(r *rig.Rig, vm, id string, mib int64) {
 
 // Another config of the run, on another GPU, has nothing to fear of a VM that takes its partition
 // from its own config's GPU, and so may come before it or after it.
-func TestAConfigDoesNotComeTooLateForAVMOfAnother(t *testing.T) {
+func TestAccVMAssignment_AConfigDoesNotComeTooLateForAVMOfAnother(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Standalone(rig.Node("hv01", rig.Desktop("avd-01", 1))))
 	c := rig.NewCLI(t, strings.ReplaceAll(r.Block()+configOn("c", 8, map[string][]string{"hv01": {rig.GPU0}})+configOn("d", 2, map[string][]string{"hv01": {rig.GPU1}}), `"vm_restart"`, `"none"`)+
@@ -57,7 +57,7 @@ func TestAConfigDoesNotComeTooLateForAVMOfAnother(t *testing.T) {
 	c.WantNoChanges()
 }
 
-func TestAPartitionIsOfTheConfigThatItNames(t *testing.T) {
+func TestAccVMAssignment_APartitionIsOfTheConfigThatItNames(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Standalone(rig.Node("hv01", rig.Desktop("avd-01", 1), rig.Desktop("avd-02", 2), rig.Off(rig.Desktop("avd-03", 3)))))
 	config := func(c, d int, more ...string) string {
@@ -101,7 +101,7 @@ func TestAPartitionIsOfTheConfigThatItNames(t *testing.T) {
 	r.WantFree(gpu.VMRunning, "avd-01", "avd-02", "avd-03")
 }
 
-func TestAConfigThatDoesNotReachTheVM(t *testing.T) {
+func TestAccVMAssignment_AConfigThatDoesNotReachTheVM(t *testing.T) {
 	t.Parallel()
 	const title = "The partition config has no GPU where the VM may run"
 	both := map[string][]string{"hv01": {rig.GPU0, rig.GPU1}, "hv02": {rig.GPU0, rig.GPU1}}
@@ -146,7 +146,7 @@ func TestAConfigThatDoesNotReachTheVM(t *testing.T) {
 	}
 }
 
-func TestPossibleOwnersDecideWhereAConfigHasToBe(t *testing.T) {
+func TestAccVMAssignment_PossibleOwnersDecideWhereAConfigHasToBe(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	r.EditVM("avd-01", func(v *gpu.VM) { v.PossibleOwners = []string{"hv01"} })
@@ -156,7 +156,7 @@ func TestPossibleOwnersDecideWhereAConfigHasToBe(t *testing.T) {
 	})
 }
 
-func TestSizesThatDifferUnderAClusteredVM(t *testing.T) {
+func TestAccVMAssignment_SizesThatDifferUnderAClusteredVM(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	before := r.File()
@@ -169,7 +169,7 @@ func TestSizesThatDifferUnderAClusteredVM(t *testing.T) {
 	r.WantUntouched(before)
 }
 
-func TestAPinBesideTheConfig(t *testing.T) {
+func TestAccVMAssignment_APinBesideTheConfig(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Standalone(rig.Node("hv01", rig.Desktop("avd-01", 1))))
 	before := r.File()
@@ -179,7 +179,7 @@ func TestAPinBesideTheConfig(t *testing.T) {
 }
 
 // A VM that got something else at a start of its own is drift, and the update pins it.
-func TestAVMThatStrayedFromItsConfigComesBack(t *testing.T) {
+func TestAccVMAssignment_AVMThatStrayedFromItsConfigComesBack(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Standalone(rig.Node("hv01", rig.Desktop("avd-01", 1))))
 	c := rig.NewCLI(t, r.Block()+configOn("c", 4, map[string][]string{"hv01": {rig.GPU0, rig.GPU1}})+rig.Assignment("avd-01", partOf("c"), rig.MayStop))
@@ -199,7 +199,7 @@ func TestAVMThatStrayedFromItsConfigComesBack(t *testing.T) {
 }
 
 // An assertion that turns out to be wrong puts the VM back as it was.
-func TestAWrongSizeAfterTheStartIsPutBack(t *testing.T) {
+func TestAccVMAssignment_AWrongSizeAfterTheStartIsPutBack(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Standalone(rig.Node("hv01", rig.Desktop("avd-01", 1))))
 	// The driver gives less than its counts at 16 let expect: within the estimate, not as asserted.
@@ -210,7 +210,7 @@ func TestAWrongSizeAfterTheStartIsPutBack(t *testing.T) {
 
 // Every VM that was assigned has a partition of its config with the memory that was promised,
 // or what it was refused for left it alone.
-func TestPartitionsAreOfTheirConfigs(t *testing.T) {
+func TestAccVMAssignment_PartitionsAreOfTheirConfigs(t *testing.T) {
 	t.Parallel()
 	cases := 40
 	if testing.Short() {
