@@ -219,7 +219,8 @@ func TestLinuxSharesExample(t *testing.T) {
 	for _, h := range e.fleet.Snapshot().Hosts {
 		for _, s := range h.Shares {
 			handed = append(handed, s.Name)
-			rig.WantSaid(t, e.Ok("output", "-json"), "ssh "+h.Name+" docker run --user 1000 --device gpufleet.com/share="+s.Name, "ssh "+h.Name+" podman run")
+			rig.WantSaid(t, e.Ok("output", "-json"), "ssh "+h.Name+" docker run --user 1000 --device gpufleet.com/share="+s.Name,
+				"ssh "+h.Name+" podman run")
 			for name, value := range s.Environment {
 				if s.Name == "search-canary" {
 					rig.WantSaid(t, e.Ok("output", "-raw", "unit"), `Environment="`+name+"="+value+`"`)
