@@ -69,6 +69,6 @@ func TestKubernetesDevicePluginExample(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("manifest (-want +got):\n%s", diff)
 	}
-	rig.WantSaid(t, e.Ok("output", "labels"), `"nvidia.com/device-plugin.config" = "notebooks"`)
+	rig.WantSaid(t, e.Output("labels"), `"nvidia.com/device-plugin.config":"notebooks"`)
 	e.WantNoChanges()
 }

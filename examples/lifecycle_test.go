@@ -131,7 +131,9 @@ func TestAzureLocalVDIExample(t *testing.T) {
 	e.fleet.WantUnchanged(before)
 
 	e.Apply()
-	rig.WantSaid(t, e.Ok("output"), "partition_vram_mib = 1896")
+	if got := e.Output("partition_vram_mib"); got != "1896" {
+		t.Errorf("partition_vram_mib is %s", got)
+	}
 	for _, h := range rig.Both {
 		host := e.fleet.Host(h)
 		if g := host.GPUs[0]; g.Partitionable == nil || g.Partitionable.Count != 8 {
@@ -217,10 +219,11 @@ func TestLinuxSharesExample(t *testing.T) {
 	for _, h := range e.fleet.Snapshot().Hosts {
 		for _, s := range h.Shares {
 			handed = append(handed, s.Name)
-			rig.WantSaid(t, e.Ok("output"), "ssh "+h.Name+" docker run --user 1000 --device gpufleet.com/share="+s.Name, "ssh "+h.Name+" podman run")
+			rig.WantSaid(t, e.Ok("output", "-json"), "ssh "+h.Name+" docker run --user 1000 --device gpufleet.com/share="+s.Name,
+				"ssh "+h.Name+" podman run")
 			for name, value := range s.Environment {
 				if s.Name == "search-canary" {
-					rig.WantSaid(t, e.Ok("output", "unit"), `Environment="`+name+"="+value+`"`)
+					rig.WantSaid(t, e.Ok("output", "-raw", "unit"), `Environment="`+name+"="+value+`"`)
 				}
 			}
 		}

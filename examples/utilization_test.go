@@ -14,7 +14,7 @@ func TestUtilizationExample(t *testing.T) {
 	e := copyExample(t, examplesDir+"/linux-hgx/fleet.json", dir+"/data-source.tf", dir+"/data-source_check.tf")
 	before := e.fleet.Snapshot()
 	e.Apply()
-	rig.WantSaid(t, e.Ok("output", "summary"), "Of 16 GPUs on 2 hosts")
+	rig.WantSaid(t, e.Output("summary"), "Of 16 GPUs on 2 hosts")
 	if diff := cmp.Diff(before, e.fleet.Snapshot()); diff != "" {
 		t.Errorf("measuring has changed the fleet (-before +after):\n%s", diff)
 	}

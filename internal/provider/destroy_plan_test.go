@@ -317,7 +317,7 @@ func TestABystanderIsNotInTheWayOfADestroy(t *testing.T) {
 		before := r.File()
 		out := c.Fails("apply", "-auto-approve")
 		rig.WantSaid(t, out, `these VMs use it: "vm-1"`)
-		if strings.Contains(out, "with gpu_vm_assignment.b") {
+		if strings.Contains(out, "at gpu_vm_assignment.b") {
 			t.Errorf("a bystander is in the way:\n%s", out)
 		}
 		r.WantUntouched(before)

@@ -115,8 +115,9 @@ func TestNewAssignmentsPrintFewLines(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := rig.New(t, fleet)
-			out := rig.NewProcesses(t, r.Block(x.defaults)+strings.Replace(rig.AssignAll(names, ""), "power     = { allow_shutdown = true }\n",
-				x.power, 1)).Ok("plan", "-refresh=false")
+			c := rig.NewProcesses(t, r.Block(x.defaults)+strings.Replace(rig.AssignAll(names, ""), "power     = { allow_shutdown = true }\n",
+				x.power, 1))
+			out, _ := c.Printed("plan", "-refresh=false")
 			_, out, _ = strings.Cut(out, " will perform the following actions:\n\n")
 			out, _, _ = strings.Cut(out, "Plan: ")
 			if got, want := strings.Count(out, "\n"), (4+x.own+5+2)*len(names); got != want {

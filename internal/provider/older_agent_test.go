@@ -75,8 +75,8 @@ func TestFleetIsUpgradedHostByHost(t *testing.T) {
 	both := rig.ConfigOf(4, rig.Both, restore)
 	before := r.File()
 	wrong := []string{
-		"The agent of a host is too old for this change", "hv01",
-		`The gpu-agent of host "hv01" (version 0.9.0) does not know "partition_config.restore"`, "Upgrade gpu-agent",
+		"The agent of a host is too old for this change", `The gpu-agent of host "hv01" (version 0.9.0) does not know "partition_config.restore"`,
+		"Upgrade gpu-agent",
 	}
 	r.Steps(
 		r.Rejects(block+both, wrong...),

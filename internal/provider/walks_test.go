@@ -154,7 +154,8 @@ func play(r *rig.Rig, start core.Factory, runs []run) []string {
 	var told []string
 	for _, run := range runs {
 		terminal.Write(r.Block() + run.config)
-		out, code := terminal.Run(r.T.Context(), strings.Fields(run.command)...)
+		outcome, code := terminal.Run(r.T.Context(), strings.Fields(run.command)...)
+		out := outcome.String()
 		lines := strings.Split(out, "\n")
 		slices.Sort(lines)
 		for host, calls := range r.Calls.Take() {

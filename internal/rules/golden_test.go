@@ -136,7 +136,7 @@ func keysOf(m map[string]string) func(func(string) bool) {
 }
 
 // leftPool is the title of a finding of a share and its pool in one run, which
-// TestAPoolDoesNotLeaveItsSharesBehind of the shares' own package shows.
+// TestAccShare_APoolDoesNotLeaveItsSharesBehind of the shares' own package shows.
 const leftPool = "The GPU leaves the pool under the share"
 
 // shareFindings are those that hosts report when shares are placed under the lease.

@@ -2,7 +2,6 @@ package core
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -37,22 +36,16 @@ func (p *Plan) apply(ctx context.Context) *walk {
 
 // tell notes that something begins, or has been done.
 func (w *walk) tell(x *change, done bool) {
-	words := map[action][2]string{
-		create: {"Creating...", "Creation complete"}, replace: {"Creating...", "Creation complete"}, swap: {"Creating...", "Creation complete"},
-		update: {"Modifying...", "Modifications complete"}, remove: {"Destroying...", "Destruction complete"},
-	}[x.action]
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !done {
-		fmt.Fprintf(&w.progress, "%s: %s\n", x.address, words[0])
-		return
-	}
-	fmt.Fprintf(&w.progress, "%s: %s\n", x.address, words[1])
 	kind := x.action
 	if kind.replaces() {
 		kind = create
 	}
-	w.done[kind]++
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.progress = append(w.progress, Progress{x.String(), kind.json()[0], done})
+	if done {
+		w.done[kind]++
+	}
 }
 
 // finish writes the outputs that could be worked out.

@@ -27,7 +27,7 @@ func readSchemas(ctx context.Context, server tfprotov6.ProviderServer) (*schemas
 		return nil, err
 	}
 	if d := fromProvider(reply.Diagnostics, "", nil); d.Failed() {
-		return nil, failed{d.text(nil)}
+		return nil, failed{d}
 	}
 	out := &schemas{resources: map[string]*schema{}, data: map[string]*schema{}, identities: map[string]cty.Type{}, functions: reply.Functions}
 	if out.provider, err = newSchema("provider", reply.Provider); err != nil {

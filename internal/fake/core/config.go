@@ -1,7 +1,6 @@
 package core
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -13,7 +12,6 @@ import (
 
 // config is a parsed configuration: one module, the root.
 type config struct {
-	sources   map[string]*hcl.File
 	locals    map[string]hcl.Expression
 	outputs   map[string]*block
 	providers map[string]*block // by name, or name.alias
@@ -27,9 +25,7 @@ type block struct {
 	kind       string // as it is written: resource, data, ...
 	typ, name  string
 	key        string    // by which it is referred to
-	context    string    // as the CLI names it
 	head       hcl.Range // its first line
-	whole      hcl.Range // with its braces
 	body, rest hcl.Body  // all of it, and what its schema decodes
 	meta       hcl.Attributes
 	lifecycle  hcl.Attributes
@@ -82,19 +78,11 @@ func parse(files map[string]string) (*config, Diagnostics) {
 			diags = append(diags, c.add(b)...)
 		}
 	}
-	c.sources = p.Files()
 	return c, diags
 }
 
 func (c *config) add(from *hcl.Block) Diagnostics {
-	b := &block{kind: from.Type, body: from.Body, head: from.DefRange, whole: from.DefRange}
-	if body, ok := from.Body.(*hclsyntax.Body); ok {
-		b.whole = hcl.RangeBetween(from.DefRange, body.SrcRange)
-	}
-	b.context = from.Type
-	for _, l := range from.Labels {
-		b.context += fmt.Sprintf(" %q", l)
-	}
+	b := &block{kind: from.Type, body: from.Body, head: from.DefRange}
 	if len(from.Labels) > 0 {
 		b.name = from.Labels[len(from.Labels)-1]
 	}
@@ -113,7 +101,7 @@ func (c *config) add(from *hcl.Block) Diagnostics {
 	case "terraform":
 		return nil
 	case "module", "ephemeral", "variable", "check", "removed":
-		return Diagnostics{unsupported("A block of the type "+from.Type, &b.head)}
+		return Diagnostics{unsupported("A block of the type " + from.Type)}
 	case "locals":
 		attrs, wrong := from.Body.JustAttributes()
 		for name, a := range attrs {
@@ -128,7 +116,7 @@ func (c *config) add(from *hcl.Block) Diagnostics {
 	duplicate := func(m map[string]*block, key string) {
 		b.key = key
 		if first := m[key]; first != nil {
-			diags = append(diags, failure("Duplicate "+from.Type+" definition", "%s was already declared at %s.", key, first.head).on("", &b.head))
+			diags = append(diags, failure("Duplicate "+from.Type+" definition", "%s was already declared at %s.", key, first.head))
 		}
 		m[key] = b
 	}
@@ -162,21 +150,21 @@ func (b *block) nest(blocks hcl.Blocks) Diagnostics {
 	var diags Diagnostics
 	for _, n := range blocks {
 		if n.Type != "lifecycle" {
-			diags = append(diags, unsupported("A block of the type "+n.Type, &n.DefRange))
+			diags = append(diags, unsupported("A block of the type "+n.Type))
 			continue
 		}
 		content, _, wrong := n.Body.PartialContent(&hcl.BodySchema{Attributes: []hcl.AttributeSchema{{Name: "create_before_destroy"}}})
 		diags = append(diags, fromHCL(wrong)...)
 		if body, ok := n.Body.(*hclsyntax.Body); !ok || len(body.Blocks) > 0 || len(body.Attributes) > len(content.Attributes) {
-			diags = append(diags, unsupported("What lifecycle has besides create_before_destroy", &n.DefRange))
+			diags = append(diags, unsupported("What lifecycle has besides create_before_destroy"))
 		}
 		b.lifecycle = content.Attributes
 	}
 	return diags
 }
 
-func unsupported(what string, at *hcl.Range) Diagnostic {
-	return failure("Not supported by the in-process core", "%s is what %v.", what, errUnsupported).on("", at)
+func unsupported(what string) Diagnostic {
+	return failure("Not supported by the in-process core", "%s is what %v.", what, errUnsupported)
 }
 
 // provider is the key of the provider block that a resource's block uses.

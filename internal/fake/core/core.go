@@ -124,7 +124,7 @@ type walk struct {
 	clients    map[string]*client
 	expansions map[string][]repetition
 	changes    map[string]*change // by address
-	progress   strings.Builder    // of an apply, as the CLI prints it
+	progress   []Progress         // of an apply
 	done       map[action]int
 	order      *graph // what depends on what, by configuration
 }
@@ -241,7 +241,7 @@ func (w *walk) layOut(resource func(*block) bool) *graph {
 func (w *walk) output(name string, b *block) bool {
 	a := b.meta["value"]
 	if a == nil {
-		return w.add(failure("Missing required argument", "The argument \"value\" is required, but no definition was found.").on("", &b.head))
+		return w.add(failure("Missing required argument", "The argument \"value\" is required, but no definition was found."))
 	}
 	v, diags := w.evaluate(a.Expr, cty.DynamicPseudoType)
 	w.mu.Lock()
@@ -335,12 +335,10 @@ func (w *walk) client(key string) *client {
 	return w.clients[key]
 }
 
-func (w *walk) text() string { return w.all.text(w.c.sources) }
-
 // check is an error with all that was said, if one of it is an error.
 func (w *walk) check() error {
 	if w.all.Failed() {
-		return failed{w.text()}
+		return failed{w.all}
 	}
 	return nil
 }
@@ -358,10 +356,10 @@ func (w *Workspace) validate(ctx context.Context) (*config, Diagnostics) {
 		name, _, _ := strings.Cut(b.provider(), ".")
 		switch {
 		case w.schemas[name] == nil:
-			v.add(failure("Failed to resolve provider packages", "There is no provider %q.", name).on("", &b.head))
+			v.add(failure("Failed to resolve provider packages", "There is no provider %q.", name))
 		case v.schemaOf(b) == nil:
 			v.add(failure("Invalid "+strings.ReplaceAll(b.kind, "data", "data source")+" type", "The provider does not support %q.",
-				b.typ).on("", &b.head))
+				b.typ))
 		}
 	}
 	if v.all.Failed() {

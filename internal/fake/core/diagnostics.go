@@ -22,10 +22,9 @@ var errUnsupported = errors.New("the in-process core does not support: run this 
 type Diagnostic struct {
 	Warning         bool
 	Summary, Detail string
-	// Address is that of the resource or data source that it is about, if it is about one.
-	Address string
-	Subject *hcl.Range
-	context string // the block that the subject lies in
+	// Address is that of the resource or data source that it is about, if it is about one, and Attribute the argument, if it is
+	// about one that the configuration has.
+	Address, Attribute string
 }
 
 // Diagnostics are errors and warnings in the order in which they came.
@@ -40,8 +39,8 @@ func failure(summary, format string, a ...any) Diagnostic {
 	return Diagnostic{Summary: summary, Detail: fmt.Sprintf(format, a...)}
 }
 
-func (d Diagnostic) on(address string, subject *hcl.Range) Diagnostic {
-	d.Address, d.Subject = address, subject
+func (d Diagnostic) on(address string) Diagnostic {
+	d.Address = address
 	return d
 }
 
@@ -49,19 +48,18 @@ func (d Diagnostic) on(address string, subject *hcl.Range) Diagnostic {
 func fromHCL(from hcl.Diagnostics) Diagnostics {
 	var out Diagnostics
 	for _, d := range from {
-		out = append(out, Diagnostic{Warning: d.Severity == hcl.DiagWarning, Summary: d.Summary, Detail: d.Detail, Subject: d.Subject})
+		out = append(out, Diagnostic{Warning: d.Severity == hcl.DiagWarning, Summary: d.Summary, Detail: d.Detail})
 	}
 	return out
 }
 
-// fromProvider are the diagnostics of an answer about a block. Each lies at the
-// attribute that it names, or else at the block's head.
+// fromProvider are the diagnostics of an answer about a block.
 func fromProvider(from []*tfprotov6.Diagnostic, address string, in *block) Diagnostics {
 	var out Diagnostics
 	for _, d := range from {
 		x := Diagnostic{Warning: d.Severity == tfprotov6.DiagnosticSeverityWarning, Summary: d.Summary, Detail: d.Detail, Address: address}
 		if in != nil {
-			x.Subject, x.context = in.subject(pathOf(d.Attribute)), in.context
+			x.Attribute = in.argument(pathOf(d.Attribute))
 		}
 		out = append(out, x)
 		x.record()
@@ -98,70 +96,42 @@ type Recorded struct {
 	Detail  string `json:"detail"`
 }
 
-// subject is where in a block the first attribute of a path is written.
-func (b *block) subject(path cty.Path) *hcl.Range {
+// argument is the argument of a block with which a path begins, if the block has it.
+func (b *block) argument(path cty.Path) string {
 	if len(path) > 0 {
 		if step, ok := path[0].(cty.GetAttrStep); ok {
 			if body, ok := b.body.(*hclsyntax.Body); ok && body.Attributes[step.Name] != nil {
-				return body.Attributes[step.Name].SrcRange.Ptr()
+				return step.Name
 			}
 		}
 	}
-	return &b.head
+	return ""
 }
 
-// text writes diagnostics as the CLI does without colours, warnings first. Warnings of
-// one summary are shown once, as the CLI does with two or more of them.
-func (d Diagnostics) text(sources map[string]*hcl.File) string {
+// String is all that is said, errors last. Warnings of one summary are said once, as the CLI folds them: a person does not see more.
+func (d Diagnostics) String() string {
 	var b strings.Builder
-	more := map[string]int{}
-	for _, x := range d {
-		if x.Warning {
-			more[x.Summary]++
-		}
-	}
+	told := map[string]bool{}
 	for _, warnings := range []bool{true, false} {
 		for _, x := range d {
-			if x.Warning != warnings {
+			if x.Warning != warnings || warnings && told[x.Summary] {
 				continue
 			}
-			others := more[x.Summary] - 1
-			if x.Warning {
-				if others < 0 {
-					continue
-				}
-				more[x.Summary] = 0
-			}
-			b.WriteString("\n" + map[bool]string{true: "Warning: ", false: "Error: "}[x.Warning] + x.Summary + "\n\n")
+			told[x.Summary] = warnings
+			b.WriteString("\n" + map[bool]string{true: "Warning: ", false: "Error: "}[x.Warning] + x.Summary + "\n")
 			if x.Address != "" {
-				fmt.Fprintf(&b, "  with %s,\n", x.Address)
-			}
-			if x.Subject != nil {
-				fmt.Fprintf(&b, "  on %s line %d", x.Subject.Filename, x.Subject.Start.Line)
-				if x.context != "" {
-					fmt.Fprintf(&b, ", in %s", x.context)
-				}
-				b.WriteString(":\n")
-				for n, line := range strings.Split(lines(sources, *x.Subject), "\n") {
-					fmt.Fprintf(&b, "%4d: %s\n", x.Subject.Start.Line+n, line)
-				}
-			}
-			if x.Address != "" || x.Subject != nil {
-				b.WriteString("\n")
+				fmt.Fprintf(&b, "  at %s\n", strings.TrimSuffix(x.Address+", "+x.Attribute, ", "))
 			}
 			b.WriteString(x.Detail + "\n")
-			if x.Warning && others > 0 {
-				fmt.Fprintf(&b, "\n(and %d more similar warnings elsewhere)\n", others)
-			}
 		}
 	}
 	return b.String()
 }
 
-// failed is an error that has diagnostics; its text is that of the CLI.
-type failed struct{ text string }
+// failed is an error that has diagnostics.
+type failed struct{ said Diagnostics }
 
-func (f failed) Error() string { return f.text }
+func (f failed) Error() string { return f.said.String() }
 
 // log collects the diagnostics of a walk.
 type log struct {

@@ -118,16 +118,15 @@ func (w *walk) scope(references []hcl.Traversal, extra map[string]cty.Value) (*h
 	var diags Diagnostics
 	for _, t := range references {
 		key := refers(t)
-		at := t.SourceRange()
 		switch root := t.RootName(); {
 		case key == "":
 		case root == "var", root == "module":
-			diags = append(diags, unsupported("A reference to "+root, &at))
+			diags = append(diags, unsupported("A reference to "+root))
 		case root == "local":
 			name := strings.TrimPrefix(key, "local.")
 			if w.c.locals[name] == nil {
 				diags = append(diags, failure("Reference to undeclared local value", "A local value with the name %q has not been declared.",
-					name).on("", &at))
+					name))
 				continue
 			}
 			w.mu.Lock()
@@ -145,7 +144,7 @@ func (w *walk) scope(references []hcl.Traversal, extra map[string]cty.Value) (*h
 					typ, name, _ = strings.Cut(strings.TrimPrefix(key, "data."), ".")
 				}
 				diags = append(diags, failure("Reference to undeclared resource", "A %s %q %q has not been declared in the root module.",
-					kind, typ, name).on("", &at))
+					kind, typ, name))
 				continue
 			}
 			into := managed
@@ -185,8 +184,7 @@ func (w *walk) evaluate(e hcl.Expression, want cty.Type) (cty.Value, Diagnostics
 	}
 	v, err := convert.Convert(v, want)
 	if err != nil {
-		at := e.Range()
-		return cty.DynamicVal, append(diags, failure("Incorrect value type", "Invalid expression value: %s.", err).on("", &at))
+		return cty.DynamicVal, append(diags, failure("Incorrect value type", "Invalid expression value: %s.", err))
 	}
 	return v, diags
 }
@@ -201,7 +199,7 @@ func (w *walk) decode(b *block, s *schema, extra map[string]cty.Value) (cty.Valu
 	v, wrong := hcldec.Decode(b.rest, spec, ctx)
 	diags = append(diags, fromHCL(wrong)...)
 	for i := range diags {
-		diags[i].context = b.context
+		diags[i].Address = b.key
 	}
 	return v, diags
 }
@@ -292,7 +290,6 @@ func (w *walk) expand(b *block) ([]repetition, bool) {
 		return []repetition{{key: cty.UnknownVal(cty.String), value: cty.DynamicVal}}, w.add(diags...)
 	case count != nil:
 		v, diags := w.evaluate(count.Expr, cty.Number)
-		at := count.Expr.Range()
 		switch {
 		case diags.Failed():
 			return nil, w.add(diags...)
@@ -300,10 +297,10 @@ func (w *walk) expand(b *block) ([]repetition, bool) {
 			return nil, w.add(failure("Invalid count argument",
 				"The \"count\" value depends on resource attributes that cannot be determined until apply, so Terraform cannot predict how many "+
 					"instances will be created. "+
-					"To work around this, use the -target argument to first apply only the resources that the count depends on.").on("", &at))
+					"To work around this, use the -target argument to first apply only the resources that the count depends on.").on(b.key))
 		case v.IsNull() || v.LessThan(cty.Zero).True():
 			return nil, w.add(failure("Invalid count argument",
-				"The given \"count\" argument value is unsuitable: it must be a whole number that is at least zero.").on("", &at))
+				"The given \"count\" argument value is unsuitable: it must be a whole number that is at least zero.").on(b.key))
 		}
 		n, _ := v.AsBigFloat().Int64()
 		var out []repetition
@@ -313,7 +310,6 @@ func (w *walk) expand(b *block) ([]repetition, bool) {
 		return out, w.add(diags...)
 	case each != nil:
 		v, diags := w.evaluate(each.Expr, cty.DynamicPseudoType)
-		at := each.Expr.Range()
 		ty := v.Type()
 		switch {
 		case diags.Failed():
@@ -321,11 +317,11 @@ func (w *walk) expand(b *block) ([]repetition, bool) {
 		case !v.IsKnown() || ty.IsSetType() && !v.IsWhollyKnown():
 			return nil, w.add(failure("Invalid for_each argument",
 				"The \"for_each\" map includes keys derived from resource attributes that cannot be determined until apply, "+
-					"and so Terraform cannot determine the full set of keys that will identify the instances of this resource.").on("", &at))
+					"and so Terraform cannot determine the full set of keys that will identify the instances of this resource.").on(b.key))
 		case v.IsNull() || !ty.IsMapType() && !ty.IsObjectType() && !(ty.IsSetType() && ty.ElementType() == cty.String):
 			return nil, w.add(failure("Invalid for_each argument",
 				"The given \"for_each\" argument value is unsuitable: the \"for_each\" argument must be a map, or set of strings, and you have "+
-					"provided a value of type %s.", ty.FriendlyName()).on("", &at))
+					"provided a value of type %s.", ty.FriendlyName()).on(b.key))
 		}
 		var out []repetition
 		for it := v.ElementIterator(); it.Next(); {

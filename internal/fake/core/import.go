@@ -16,14 +16,14 @@ func (w *Workspace) Import(ctx context.Context, to, id string) error {
 	}
 	c, diags := w.validate(ctx)
 	if diags.Failed() {
-		return failed{diags.text(c.sources)}
+		return failed{diags}
 	}
 	b := c.resources[a.resource]
 	if b == nil {
-		return failed{"Error: resource address \"" + to + "\" does not exist in the configuration.\n"}
+		return failed{Diagnostics{failure("Resource address does not exist in the configuration", "%s", to)}}
 	}
 	if w.state.object(a) != nil {
-		return failed{"Error: Resource already managed by Terraform\n\nTerraform is already managing a remote object for " + to + ".\n"}
+		return failed{Diagnostics{failure("Resource already managed by Terraform", "Terraform is already managing a remote object for %s.", to)}}
 	}
 	s := w.state.clone()
 	i := w.walk(ctx, planning, c, s)
@@ -54,7 +54,7 @@ func (w *walk) importObject(c *client, x *importing, b *block) (*object, bool) {
 		}
 		want, err := convert.Convert(withNulls(x.identity, ty), ty)
 		if err != nil {
-			return nil, w.add(failure("Invalid import identity", "%v", err).on(at, &x.in.head))
+			return nil, w.add(failure("Invalid import identity", "%v", err).on(at))
 		}
 		d, err := encode(want, ty)
 		if err != nil {
@@ -90,7 +90,7 @@ func (w *walk) importObject(c *client, x *importing, b *block) (*object, bool) {
 		return nil, w.add(failure("Cannot import non-existent remote object",
 			"While attempting to import an existing object to %q, the provider detected that no object exists with the given id. "+
 				"Only pre-existing objects can be imported; check that the id is correct and that it is associated with the provider's configured "+
-				"region or endpoint, or use \"terraform apply\" to create a new remote object for this resource.", at).on(at, nil))
+				"region or endpoint, or use \"terraform apply\" to create a new remote object for this resource.", at).on(at))
 	}
 	return o, true
 }

@@ -74,11 +74,11 @@ func parseTraversal(text string) (hcl.Traversal, hcl.Diagnostics) {
 	return hclsyntax.ParseTraversalAbs([]byte(text), "address", hcl.InitialPos)
 }
 
-// Plan validates, reads and plans. The error has the text of the CLI's diagnostics.
+// Plan validates, reads and plans. The error has the diagnostics.
 func (w *Workspace) Plan(ctx context.Context, options Options) (*Plan, error) {
 	c, diags := w.validate(ctx)
 	if diags.Failed() {
-		return nil, failed{diags.text(c.sources)}
+		return nil, failed{diags}
 	}
 	if options.Destroy {
 		base := w.state
@@ -86,7 +86,7 @@ func (w *Workspace) Plan(ctx context.Context, options Options) (*Plan, error) {
 			// Terraform plans the configuration first, for what is read on the way.
 			refreshed := w.plan(ctx, c, Options{Targets: options.Targets}, w.state.clone())
 			if refreshed.all.Failed() {
-				return nil, failed{refreshed.text()}
+				return nil, failed{refreshed.all}
 			}
 			base = refreshed.state
 		}
@@ -216,7 +216,7 @@ func (w *walk) move() Diagnostics {
 			a := b.meta[name]
 			if a == nil {
 				return Diagnostics{
-					failure("Missing required argument", "The argument %q is required, but no definition was found.", name).on("", &b.head),
+					failure("Missing required argument", "The argument %q is required, but no definition was found.", name),
 				}
 			}
 			t, wrong := hcl.AbsTraversalForExpr(a.Expr)
@@ -225,7 +225,7 @@ func (w *walk) move() Diagnostics {
 			}
 			var err error
 			if at[n], err = parseAddress(t); err != nil {
-				return Diagnostics{unsupported("The address in moved", &b.head)}
+				return Diagnostics{unsupported("The address in moved")}
 			}
 		}
 		for _, i := range w.state.of(at[0].resource) {
@@ -250,7 +250,7 @@ func (w *walk) readImports() {
 		x := &importing{in: b}
 		to := b.meta["to"]
 		if to == nil {
-			w.add(failure("Missing required argument", "The argument \"to\" is required, but no definition was found.").on("", &b.head))
+			w.add(failure("Missing required argument", "The argument \"to\" is required, but no definition was found."))
 			continue
 		}
 		t, wrong := hcl.AbsTraversalForExpr(to.Expr)
@@ -259,13 +259,13 @@ func (w *walk) readImports() {
 		}
 		var err error
 		if x.to, err = parseAddress(t); err != nil {
-			w.add(unsupported("The address of an import", &b.head))
+			w.add(unsupported("The address of an import"))
 			continue
 		}
 		if w.c.resources[x.to.resource] == nil {
 			w.add(failure("Configuration for import target does not exist",
 				"The configuration for the given import target %s does not exist. All target instances must have an associated configuration to be "+
-					"imported (generated configuration %v).", x.to, errUnsupported).on("", &b.head))
+					"imported (generated configuration %v).", x.to, errUnsupported))
 			continue
 		}
 		switch {
@@ -275,7 +275,7 @@ func (w *walk) readImports() {
 				continue
 			}
 			if !v.IsKnown() || v.IsNull() {
-				w.add(unsupported("An import id that is not known", &b.head))
+				w.add(unsupported("An import id that is not known"))
 				continue
 			}
 			x.id = v.AsString()

@@ -60,7 +60,7 @@ func (w *walk) planChange(c *client, b *block, a address, r repetition, o *objec
 		if err != nil {
 			return nil, none,
 				w.add(failure("Provider produced invalid plan", "Provider %q planned an invalid value for %s: %v.%s",
-					c.label(), a, err, bug).on(a.String(), nil))
+					c.label(), a, err, bug).on(a.String()))
 		}
 		return reply, planned, true
 	}

@@ -131,7 +131,7 @@ func (w *Workspace) configStep(ctx context.Context, step resource.TestStep) erro
 		return err
 	}
 	if !p.Empty() && !step.ExpectNonEmptyPlan {
-		return fmt.Errorf("%s\n%s", first, p.Text())
+		return fmt.Errorf("%s\n%s", first, p.differences())
 	}
 	if p, err = w.Plan(ctx, Options{Destroy: step.Destroy, NoRefresh: step.PreventPostDestroyRefresh}); err != nil {
 		return fmt.Errorf("error running refresh plan: %w", err)
@@ -141,7 +141,7 @@ func (w *Workspace) configStep(ctx context.Context, step resource.TestStep) erro
 	}
 	switch {
 	case !p.Empty() && !step.ExpectNonEmptyPlan:
-		return fmt.Errorf("%s\n%s", again, p.Text())
+		return fmt.Errorf("%s\n%s", again, p.differences())
 	case p.Empty() && step.ExpectNonEmptyPlan:
 		return errors.New("expected a non-empty plan, but got an empty refresh plan")
 	}
@@ -218,7 +218,7 @@ func (w *Workspace) refreshStep(ctx context.Context, step resource.TestStep) err
 		return fmt.Errorf("post-refresh plan check(s) failed:\n%w", err)
 	}
 	if !p.Empty() && !step.ExpectNonEmptyPlan {
-		return fmt.Errorf("after refreshing state during this test step, a followup plan was not empty.\n%s", p.Text())
+		return fmt.Errorf("after refreshing state during this test step, a followup plan was not empty.\n%s", p.differences())
 	}
 	return nil
 }
@@ -285,10 +285,10 @@ func (w *Workspace) importStep(ctx context.Context, t *testing.T, n int, step re
 		switch {
 		case c.importing == nil:
 			return fmt.Errorf("importing resource %s: expected an import operation, got %q action with plan\n%s",
-				step.ResourceName, c.action, p.Text())
+				step.ResourceName, c.action, p.differences())
 		case !step.ExpectNonEmptyPlan && c.action != noop:
 			return fmt.Errorf("importing resource %s: expected a no-op import operation, got %q action with plan\n%s",
-				step.ResourceName, c.action, p.Text())
+				step.ResourceName, c.action, p.differences())
 		case at != nil && at.current.identity != cty.NilVal && c.prior != nil &&
 			step.ImportStateKind == resource.ImportBlockWithResourceIdentity && !c.prior.identity.RawEquals(at.current.identity):
 			return fmt.Errorf("importing resource %s: expected identity values %#v, got %#v", step.ResourceName,

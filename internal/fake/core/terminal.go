@@ -2,20 +2,14 @@ package core
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
-
-	"github.com/hashicorp/hcl/v2"
 )
 
-// Terminal runs commands on a workspace as a shell does with a CLI, and prints what
-// matters of what the CLI prints: diagnostics, the plan in short, its counts.
+// Terminal runs commands on a workspace as a shell does with a CLI.
 type Terminal struct {
 	*Workspace
 	plans map[string]*Plan
@@ -33,11 +27,10 @@ var serials atomic.Int64
 // flags of a command line.
 type flags struct {
 	Options
-	args             []string
-	out              string
-	detailed, inJSON bool
-	raw              bool
-	parallel         int
+	args          []string
+	out           string
+	detailed, raw bool
+	parallel      int
 }
 
 func parseFlags(args []string) (flags, error) {
@@ -45,7 +38,7 @@ func parseFlags(args []string) (flags, error) {
 	for _, a := range args {
 		name, value, _ := strings.Cut(a, "=")
 		switch name {
-		case "-auto-approve", "-no-color", "-input":
+		case "-auto-approve", "-no-color", "-input", "-json": // of outputs, which are in JSON unless they are raw
 		case "-destroy":
 			f.Destroy = true
 		case "-refresh-only":
@@ -60,8 +53,6 @@ func parseFlags(args []string) (flags, error) {
 			f.out = value
 		case "-detailed-exitcode":
 			f.detailed = true
-		case "-json":
-			f.inJSON = true
 		case "-raw":
 			f.raw = true
 		case "-parallelism":
@@ -80,18 +71,18 @@ func parseFlags(args []string) (flags, error) {
 	return f, nil
 }
 
-// Run runs a command and returns what it prints and its exit code.
-func (t *Terminal) Run(ctx context.Context, args ...string) (string, int) {
+// Run runs a command and returns what has come of it, and its exit code.
+func (t *Terminal) Run(ctx context.Context, args ...string) (Outcome, int) {
 	f, err := parseFlags(args[1:])
 	if err != nil {
-		return err.Error(), 1
+		return Outcome{Answer: err.Error()}, 1
 	}
 	if f.parallel > 0 {
 		usual := t.Parallelism
 		t.Parallelism = f.parallel
 		defer func() { t.Parallelism = usual }()
 	}
-	var out string
+	var out Outcome
 	code := 0
 	switch args[0] {
 	case "plan":
@@ -102,115 +93,77 @@ func (t *Terminal) Run(ctx context.Context, args ...string) (string, int) {
 		f.Destroy = true
 		out, err = t.apply(ctx, f)
 	case "validate":
-		return t.validate(ctx, f)
+		out, err = t.validate(ctx)
 	case "import":
 		err = t.Import(ctx, f.args[0], f.args[1])
 	case "taint", "untaint":
 		err = t.taint(f.args[0], args[0] == "taint")
 	case "output":
-		out, err = t.output(f)
+		out.Answer, err = t.output(f)
 	case "state":
-		out, err = t.manage(f.args)
+		out.Answer, err = t.manage(f.args)
 	default:
 		err = fmt.Errorf("the command %q is what %w", args[0], errUnsupported)
 	}
-	if err != nil {
-		return out + err.Error(), 1
+	if err == nil {
+		return out, code
 	}
-	return out, code
+	if said := (failed{}); errors.As(err, &said) {
+		out.Diagnostics = append(out.Diagnostics, said.said...)
+	} else {
+		out.Answer = err.Error()
+	}
+	return out, 1
 }
 
-func (t *Terminal) plan(ctx context.Context, f flags) (string, int, error) {
+func (t *Terminal) plan(ctx context.Context, f flags) (Outcome, int, error) {
 	p, err := t.Plan(ctx, f.Options)
 	if err != nil {
-		return "", 1, err
+		return Outcome{}, 1, err
 	}
 	if f.out != "" {
 		t.plans[f.out] = p
 	}
-	text, code := p.Text()+p.warnings.text(p.config.sources), 0
+	code := 0
 	if f.detailed && !p.Empty() {
 		code = 2
 	}
-	return text, code, nil
+	return p.Outcome(), code, nil
 }
 
-func (t *Terminal) apply(ctx context.Context, f flags) (string, error) {
+func (t *Terminal) apply(ctx context.Context, f flags) (Outcome, error) {
 	var p *Plan
-	var out strings.Builder
+	var out Outcome
 	if len(f.args) > 0 {
 		if p = t.plans[f.args[0]]; p == nil {
-			return "", fmt.Errorf("no plan %s", f.args[0])
+			return out, fmt.Errorf("no plan %s", f.args[0])
 		}
 		if p.serial != t.state.serial {
-			return "", failed{
-				"\nError: Saved plan is stale\n\nThe given plan file can no longer be applied because the state was changed by another operation " +
-					"after the plan was created.\n",
-			}
+			return out, failed{Diagnostics{failure("Saved plan is stale", "The state was changed after the plan was created.")}}
 		}
 	} else {
 		var err error
 		if p, err = t.Plan(ctx, f.Options); err != nil {
-			return "", err
+			return out, err
 		}
-		out.WriteString(p.Text() + p.warnings.text(p.config.sources))
+		out = p.Outcome()
 	}
 	w := p.apply(ctx)
-	out.WriteString(w.progress.String())
+	out.Progress = w.progress
 	if err := w.check(); err != nil {
-		return out.String(), err
+		return out, err
 	}
-	out.WriteString(w.text())
-	out.WriteString("\nApply complete! Resources: ")
-	if n := p.imported(); n > 0 {
-		fmt.Fprintf(&out, "%d imported, ", n)
-	}
-	fmt.Fprintf(&out, "%d added, %d changed, %d destroyed.\n%s", w.done[create], w.done[update], w.done[remove], t.outputs())
-	return out.String(), nil
+	out.Diagnostics = append(out.Diagnostics, w.all...)
+	out.Done = &Counts{Import: p.counts().Import, Add: w.done[create], Change: w.done[update], Destroy: w.done[remove]}
+	return out, nil
 }
 
-func (t *Terminal) validate(ctx context.Context, f flags) (string, int) {
-	c, diags := t.Workspace.validate(ctx)
-	code := 0
+func (t *Terminal) validate(ctx context.Context) (Outcome, error) {
+	_, diags := t.Workspace.validate(ctx)
 	if diags.Failed() {
-		code = 1
+		return Outcome{}, failed{diags}
 	}
-	if !f.inJSON {
-		return diags.text(c.sources), code
-	}
-	type snippet struct {
-		Context string `json:"context"`
-		Code    string `json:"code"`
-	}
-	type diagnostic struct {
-		Severity string   `json:"severity"`
-		Summary  string   `json:"summary"`
-		Detail   string   `json:"detail"`
-		Snippet  *snippet `json:"snippet,omitempty"`
-	}
-	all := []diagnostic{}
-	for _, d := range diags {
-		x := diagnostic{Severity: map[bool]string{true: "warning", false: "error"}[d.Warning], Summary: d.Summary, Detail: d.Detail}
-		if d.Subject != nil {
-			x.Snippet = &snippet{Context: d.context, Code: lines(c.sources, *d.Subject)}
-		}
-		all = append(all, x)
-	}
-	raw, err := json.Marshal(map[string]any{"valid": code == 0, "diagnostics": all})
-	if err != nil {
-		return err.Error(), 1
-	}
-	return string(raw), code
-}
-
-// lines are those of a source in which a range lies.
-func lines(sources map[string]*hcl.File, at hcl.Range) string {
-	f := sources[at.Filename]
-	if f == nil {
-		return ""
-	}
-	all := strings.Split(string(f.Bytes), "\n")
-	return strings.Join(all[at.Start.Line-1:min(at.End.Line, len(all))], "\n")
+	return Outcome{Diagnostics: diags}, nil
 }
 
 func (t *Terminal) taint(at string, yes bool) error {
@@ -228,25 +181,13 @@ func (t *Terminal) taint(at string, yes bool) error {
 	return nil
 }
 
-func (t *Terminal) outputs() string {
-	var b strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(t.state.outputs)) {
-		fmt.Fprintf(&b, "%s = %s\n", name, pretty(plain(t.state.outputs[name])))
-	}
-	return b.String()
-}
-
 func (t *Terminal) output(f flags) (string, error) {
-	switch {
-	case len(f.args) == 0 && f.inJSON:
+	if len(f.args) == 0 {
 		all := map[string]any{}
 		for name, v := range t.state.outputs {
 			all[name] = map[string]any{"value": plain(v)}
 		}
-		raw, err := json.Marshal(all)
-		return string(raw), err
-	case len(f.args) == 0:
-		return t.outputs(), nil
+		return oneLine(all), nil
 	}
 	v, ok := t.state.outputs[f.args[0]]
 	if !ok {
@@ -255,7 +196,7 @@ func (t *Terminal) output(f flags) (string, error) {
 	if f.raw {
 		return fmt.Sprint(plain(v)), nil
 	}
-	return pretty(plain(v)), nil
+	return oneLine(plain(v)), nil
 }
 
 // manage is `terraform state`.
@@ -274,40 +215,7 @@ func (t *Terminal) manage(args []string) (string, error) {
 		delete(t.state.instances, args[1])
 		t.state.serial = serials.Add(1)
 		return "", nil
-	case len(args) == 2 && args[0] == "show":
-		i := t.state.instances[args[1]]
-		if i == nil || i.current == nil {
-			return "", errors.New("no instance found for the given address: " + args[1])
-		}
-		return "# " + args[1] + ":\n" + pretty(plain(i.current.value)), nil
 	default:
 		return "", fmt.Errorf("state %v is what %w", args, errUnsupported)
-	}
-}
-
-// pretty writes a value about as the CLI does.
-func pretty(v any) string {
-	switch v := v.(type) {
-	case nil:
-		return "null"
-	case string:
-		return strconv.Quote(v)
-	case []any:
-		parts := []string{}
-		for _, e := range v {
-			parts = append(parts, pretty(e))
-		}
-		return "[" + strings.Join(parts, ", ") + "]"
-	case map[string]any:
-		var b strings.Builder
-		b.WriteString("{\n")
-		for _, k := range slices.Sorted(maps.Keys(v)) {
-			if v[k] != nil {
-				fmt.Fprintf(&b, "%s = %s\n", k, pretty(v[k]))
-			}
-		}
-		return b.String() + "}"
-	default:
-		return fmt.Sprint(v)
 	}
 }

@@ -2,6 +2,7 @@ package rig
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	tfjson "github.com/hashicorp/terraform-json"
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/core"
@@ -170,18 +172,104 @@ func (c *CLI) Command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Run runs one command and returns what it printed and its exit code.
-func (c *CLI) Run(args ...string) (string, int) {
+// Outcome runs one command and returns what has come of it and its exit code.
+func (c *CLI) Outcome(args ...string) (core.Outcome, int) {
 	c.T.Helper()
 	if c.Terminal != nil {
 		return c.Terminal.Run(context.WithoutCancel(c.T.Context()), args...)
 	}
-	cmd := c.Command(append(args, "-no-color")...)
+	if !slices.Contains(forPrograms, args[0]) {
+		out, code := c.Printed(args...)
+		return core.Outcome{Answer: out}, code
+	}
+	out, code := c.Printed(slices.Insert(slices.Clone(args), 1, "-json")...)
+	return outcome(out), code
+}
+
+// Run runs one command and returns its outcome in words, which are the same whoever runs it, and its exit code.
+func (c *CLI) Run(args ...string) (string, int) {
+	c.T.Helper()
+	out, code := c.Outcome(args...)
+	return out.String(), code
+}
+
+// Printed runs one command of a real CLI and returns what a person sees, and its exit code.
+func (c *CLI) Printed(args ...string) (string, int) {
+	c.T.Helper()
+	cmd := c.Command(append(slices.Clone(args), "-no-color")...)
 	out, err := cmd.CombinedOutput()
 	if err != nil && cmd.ProcessState == nil {
 		c.T.Fatalf("%v: %v", args, err)
 	}
 	return string(out), cmd.ProcessState.ExitCode()
+}
+
+// Planned is what a plan makes of everything, in values.
+func (c *CLI) Planned() *tfjson.Plan {
+	c.T.Helper()
+	if c.Terminal != nil {
+		p, err := c.Terminal.Plan(context.WithoutCancel(c.T.Context()), core.Options{})
+		if err != nil {
+			c.T.Fatal(err)
+		}
+		return p.JSON()
+	}
+	c.Ok("plan", "-out=planned")
+	var p tfjson.Plan
+	c.show(&p, "planned")
+	return &p
+}
+
+// PlannedValue is what an attribute has in a plan, before it and after it, in JSON.
+func (c *CLI) PlannedValue(address, attribute string) string {
+	c.T.Helper()
+	for _, x := range c.Planned().ResourceChanges {
+		if x.Address == address {
+			before, _ := x.Change.Before.(map[string]any)
+			after, _ := x.Change.After.(map[string]any)
+			raw, err := json.Marshal([]any{before[attribute], after[attribute]})
+			if err != nil {
+				c.T.Fatal(err)
+			}
+			return string(raw)
+		}
+	}
+	c.T.Fatalf("the plan has no %s", address)
+	return ""
+}
+
+// Attributes are those of an instance in the state.
+func (c *CLI) Attributes(address string) map[string]any {
+	c.T.Helper()
+	var s tfjson.State
+	if c.Terminal != nil {
+		s = *c.Terminal.JSON()
+	} else {
+		c.show(&s)
+	}
+	if s.Values != nil {
+		for _, r := range s.Values.RootModule.Resources {
+			if r.Address == address {
+				return r.AttributeValues
+			}
+		}
+	}
+	c.T.Fatalf("the state has no %s", address)
+	return nil
+}
+
+// show reads the state, or a plan of a file.
+func (c *CLI) show(into json.Unmarshaler, file ...string) {
+	c.T.Helper()
+	if err := into.UnmarshalJSON([]byte(c.Ok(append([]string{"show", "-json"}, file...)...))); err != nil {
+		c.T.Fatal(err)
+	}
+}
+
+// Output is an output of the state, in JSON.
+func (c *CLI) Output(name string) string {
+	c.T.Helper()
+	return strings.TrimSpace(c.Ok("output", "-json", name))
 }
 
 // Ok runs one command that must succeed.

@@ -256,6 +256,11 @@ func (r *Rig) Rejects(config string, texts ...string) resource.TestStep {
 	return resource.TestStep{Config: config, PlanOnly: true, ExpectError: Says(texts...)}
 }
 
+// SaysAt matches texts in an error at an argument, of which core tells the name and a CLI prints the line.
+func SaysAt(argument, summary string, texts ...string) *regexp.Regexp {
+	return regexp.MustCompile(Says(summary).String() + `.*(?:, ` + argument + `\n|` + argument + `\s+=).*` + Says(texts...).String())
+}
+
 // Says matches texts in an error, in this order, wherever Terraform breaks lines.
 func Says(texts ...string) *regexp.Regexp {
 	parts := make([]string, len(texts))

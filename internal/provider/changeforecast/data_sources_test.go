@@ -29,7 +29,7 @@ resource "terraform_data" "refused" {
 }
 `
 
-func TestForecastOfAnIdleFleetDisturbsNobody(t *testing.T) {
+func TestAccChangeForecast_ForecastOfAnIdleFleetDisturbsNobody(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	before := r.Snapshot()
@@ -55,7 +55,7 @@ func TestForecastOfAnIdleFleetDisturbsNobody(t *testing.T) {
 	r.WantUnchanged(before)
 }
 
-func TestForecastNamesTheVMsThatAChangeStops(t *testing.T) {
+func TestAccChangeForecast_ForecastNamesTheVMsThatAChangeStops(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	r.AddForeignAdapter("avd-01")
@@ -80,7 +80,7 @@ func TestForecastNamesTheVMsThatAChangeStops(t *testing.T) {
 	r.WantUnchanged(before)
 }
 
-func TestForecastOfAnImpossibleLayoutSaysWhy(t *testing.T) {
+func TestAccChangeForecast_ForecastOfAnImpossibleLayoutSaysWhy(t *testing.T) {
 	t.Parallel()
 	s := rig.TwoNodes()
 	s.Hosts[1].GPUs[1] = rig.A16(rig.GPU1)
@@ -121,12 +121,12 @@ output "rules" {
 		},
 		resource.TestStep{
 			Config:      r.Block() + "data \"gpu_change_forecast\" \"x\" {\n  cluster = \"nowhere\"\n  gpu_p = { partition_count = 3 }\n}\n",
-			ExpectError: rig.Says("Unknown cluster", `cluster = "nowhere"`),
+			ExpectError: rig.SaysAt("cluster", "Unknown cluster", `"nowhere"`),
 		},
 	)
 }
 
-func TestForecastCoversTheGPUsOfThisStatesOwnConfig(t *testing.T) {
+func TestAccChangeForecast_ForecastCoversTheGPUsOfThisStatesOwnConfig(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	r.Steps(

@@ -12,7 +12,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
 )
 
-func TestForecastOfAMIGLayout(t *testing.T) {
+func TestAccChangeForecast_ForecastOfAMIGLayout(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.HGX(rig.A100, 3))
 	for _, n := range []int{0, 1} {

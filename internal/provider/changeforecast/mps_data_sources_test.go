@@ -10,7 +10,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
 )
 
-func TestForecastOfSharing(t *testing.T) {
+func TestAccChangeForecast_ForecastOfSharing(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.GPUHost(2))
 	const data = "data.gpu_change_forecast.wanted"

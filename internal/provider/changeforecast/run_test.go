@@ -26,7 +26,7 @@ func vm(host, name string, n int, effect, why string, allowed bool) knownvalue.C
 }
 
 // The layout and the assignments of a run are one forecast: who is stopped, and what is left.
-func TestForecastOfAWholeRun(t *testing.T) {
+func TestAccChangeForecast_ForecastOfAWholeRun(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	before := r.Snapshot()
@@ -85,7 +85,7 @@ resource "terraform_data" "known_at_plan" {
 }
 
 // A VM that holds a partition is stopped by the layout, and named once.
-func TestForecastOfARunThatRepartitions(t *testing.T) {
+func TestAccChangeForecast_ForecastOfARunThatRepartitions(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	had := r.Block() + rig.ConfigOf(16, rig.Both, `max_disruption = "vm_restart"`) + rig.Assign("avd-01", "allow_shutdown = true")
@@ -113,7 +113,7 @@ data "gpu_change_forecast" "run" {
 }
 
 // Resets are listed, host by host.
-func TestForecastListsResets(t *testing.T) {
+func TestAccChangeForecast_ForecastListsResets(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.HGX(rig.A100, 2))
 	r.Steps(resource.TestStep{

@@ -11,7 +11,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-func TestForecastOfAVGPULayout(t *testing.T) {
+func TestAccChangeForecast_ForecastOfAVGPULayout(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.KVM(rig.L40s(0), rig.L40s(1), rig.L40s(2)))
 	for n, name := range []string{"L40S-12Q", "L40S-24Q"} {

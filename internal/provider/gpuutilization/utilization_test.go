@@ -68,7 +68,7 @@ func shared(r *rig.Rig, shares ...gpu.Share) {
 	})
 }
 
-func TestUtilization(t *testing.T) {
+func TestAccUtilization_Utilization(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.HGX(rig.H100, 3))
 	r.Must(r.Fleet.SetMIGModeOutside(t.Context(), "hgx01", rig.MIGGPU(1), true))
@@ -216,7 +216,7 @@ func newPrometheus(t *testing.T, busy string) *prometheusServer {
 	return s
 }
 
-func TestUtilizationWithALongView(t *testing.T) {
+func TestAccUtilization_UtilizationWithALongView(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.HGX(rig.H100, 2))
 	s := newPrometheus(t, rig.MIGGPU(0))
@@ -260,7 +260,7 @@ const secret = "variable \"secret\" {\n  sensitive = true\n}\n"
 const hunter2 = "locals {\n  secret = \"hunter2\"\n}\n"
 
 // The token of the environment goes to the server that the environment names, whatever a configuration says.
-func TestUtilizationSendsTheTokenToItsServer(t *testing.T) {
+func TestAccUtilization_UtilizationSendsTheTokenToItsServer(t *testing.T) {
 	r := rig.New(t, rig.HGX(rig.H100, 1))
 	s, other := newPrometheus(t, rig.MIGGPU(0)), newPrometheus(t, rig.MIGGPU(0))
 	t.Setenv("GPU_PROMETHEUS_TOKEN", "hunter2")
@@ -288,7 +288,7 @@ func TestUtilizationSendsTheTokenToItsServer(t *testing.T) {
 }
 
 // Secrets are in the configuration and nowhere else.
-func TestUtilizationKeepsSecrets(t *testing.T) {
+func TestAccUtilization_UtilizationKeepsSecrets(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.HGX(rig.H100, 1))
 	s := newPrometheus(t, rig.MIGGPU(0))
@@ -317,7 +317,7 @@ func TestUtilizationKeepsSecrets(t *testing.T) {
 	}
 }
 
-func TestUtilizationOfAHostThatFailsToMeasure(t *testing.T) {
+func TestAccUtilization_UtilizationOfAHostThatFailsToMeasure(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.HGX(rig.H100, 1))
 	r.Must(r.Fleet.InjectFault(t.Context(), "hgx01", simulated.Fault{
@@ -326,7 +326,7 @@ func TestUtilizationOfAHostThatFailsToMeasure(t *testing.T) {
 	r.Steps(r.Rejects(r.Block()+utilizationOf(), "Host cannot be measured", "Host: hgx01", "nvmlDeviceGetSamples"))
 }
 
-func TestWarningsOfPrometheus(t *testing.T) {
+func TestAccUtilization_WarningsOfPrometheus(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.HGX(rig.H100, 1))
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -337,7 +337,7 @@ func TestWarningsOfPrometheus(t *testing.T) {
 	rig.WantSaid(t, c.Ok("plan"), "The Prometheus server warns", "Found: Store thanos-3 is unavailable.")
 }
 
-func TestUtilizationRefuses(t *testing.T) {
+func TestAccUtilization_UtilizationRefuses(t *testing.T) {
 	t.Parallel()
 	s := rig.HGX(rig.H100, 1)
 	s.Hosts = append(s.Hosts, rig.TwoNodes().Hosts...)
@@ -405,20 +405,23 @@ func TestUtilizationRefuses(t *testing.T) {
 }
 
 // Hyper-V hosts are left out unless they are named.
-func TestUtilizationOfAMixedFleet(t *testing.T) {
+func TestAccUtilization_UtilizationOfAMixedFleet(t *testing.T) {
 	t.Parallel()
 	s := rig.HGX(rig.H100, 1)
 	s.Hosts = append(s.Hosts, rig.TwoNodes().Hosts...)
 	r := rig.New(t, s)
 	c := rig.NewCLI(t, r.Block()+utilizationOf()+"output \"hosts\" { value = keys("+utilizationAll+".utilization) }\n")
-	rig.WantSaid(t, c.Apply(), "Warning: Hosts were not measured", "Hosts: hv01, hv02", "Name the Linux hosts in hosts", `"hgx01"`)
+	rig.WantSaid(t, c.Apply(), "Warning: Hosts were not measured", "Hosts: hv01, hv02", "Name the Linux hosts in hosts")
+	if got := c.Output("hosts"); got != `["hgx01"]` {
+		t.Errorf("measured are %s", got)
+	}
 	c.Write(r.Block() + utilizationOf(`hosts = ["hgx01"]`))
 	if out := c.Apply(); strings.Contains(out, "were not measured") {
 		t.Errorf("there is nothing to warn of:\n%s", out)
 	}
 }
 
-func TestUtilizationOfASilentHost(t *testing.T) {
+func TestAccUtilization_UtilizationOfASilentHost(t *testing.T) {
 	t.Parallel()
 	s := rig.HGX(rig.H100, 1)
 	other := rig.HGX(rig.H100, 1).Hosts[0]

@@ -17,7 +17,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-func TestInventoryShowsTheStatusesOfWindowsAdminCenterAndWhoHoldsWhat(t *testing.T) {
+func TestAccInventory_InventoryShowsTheStatusesOfWindowsAdminCenterAndWhoHoldsWhat(t *testing.T) {
 	t.Parallel()
 	s := rig.TwoNodes()
 	paravirtual := rig.A2("PCIROOT(C0)#PCI(0300)#PCI(0000)")
@@ -116,7 +116,7 @@ func holder(host, vm string, n int, kind, gpuID string, partition int, pool, own
 	return knownvalue.ObjectExact(out)
 }
 
-func TestInventoryLeavesAHostOutOnlyWhenToldToKeep(t *testing.T) {
+func TestAccInventory_InventoryLeavesAHostOutOnlyWhenToldToKeep(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	r.Must(r.Fleet.SetUnreachable(t.Context(), "hv02", true))
@@ -134,7 +134,7 @@ func TestInventoryLeavesAHostOutOnlyWhenToldToKeep(t *testing.T) {
 	)
 }
 
-func TestInventoryAsJSONIsAFleetToTryThingsOn(t *testing.T) {
+func TestAccInventory_InventoryAsJSONIsAFleetToTryThingsOn(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	r.AddForeignAdapter("avd-01")
@@ -187,7 +187,7 @@ func TestInventoryAsJSONIsAFleetToTryThingsOn(t *testing.T) {
 	r.WantUnchanged(before)
 }
 
-func TestRecordedInventoryIsPlannedAgainstAndNeverApplied(t *testing.T) {
+func TestAccInventory_RecordedInventoryIsPlannedAgainstAndNeverApplied(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	before := r.File()

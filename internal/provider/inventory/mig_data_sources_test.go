@@ -11,7 +11,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-func TestInventoryShowsMIGAndProcesses(t *testing.T) {
+func TestAccInventory_InventoryShowsMIGAndProcesses(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.HGX(rig.H100, 2))
 	r.Must(r.Fleet.SetMIGModeOutside(t.Context(), "hgx01", rig.MIGGPU(0), true))

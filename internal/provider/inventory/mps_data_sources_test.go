@@ -10,7 +10,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
 )
 
-func TestInventoryShowsMPS(t *testing.T) {
+func TestAccInventory_InventoryShowsMPS(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.GPUHost(2))
 	rig.NewCLI(t, r.Block()+rig.MPSOf(rig.QuarterEach)).Apply()
@@ -38,7 +38,7 @@ func TestInventoryShowsMPS(t *testing.T) {
 	})
 }
 
-func TestInventoryOfAHostWithoutMPS(t *testing.T) {
+func TestAccInventory_InventoryOfAHostWithoutMPS(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.HGX(rig.H100, 1))
 	is := func(want knownvalue.Check, steps ...any) statecheck.StateCheck {

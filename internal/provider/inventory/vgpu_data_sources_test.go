@@ -11,7 +11,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-func TestInventoryShowsVGPUsAndWhoHoldsThem(t *testing.T) {
+func TestAccInventory_InventoryShowsVGPUsAndWhoHoldsThem(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.KVM(rig.L40s(0)))
 	r.Must(r.Fleet.SetVirtualFunctionsOutside(t.Context(), "kvm01", rig.VGPUCard(0), true))

@@ -18,7 +18,7 @@ func kindOf(layout string) string {
 }
 
 // A GPU gets another kind of layout in one apply: the plan sees it as the old config leaves it.
-func TestGPUChangesItsKindInOneApply(t *testing.T) {
+func TestAccPartitionConfig_GPUChangesItsKindInOneApply(t *testing.T) {
 	t.Parallel()
 	const (
 		mig   = "mig = { " + rig.Halves + " }"
@@ -39,7 +39,7 @@ func TestGPUChangesItsKindInOneApply(t *testing.T) {
 	c.Apply()
 	for _, next := range []string{mps, mig, turns, mig, mps, turns} {
 		c.Write(r.Block() + kindOf(next))
-		rig.WantSaid(t, c.Ok("plan"), "must be replaced", "1 to add, 0 to change, 1 to destroy")
+		rig.WantSaid(t, c.Ok("plan"), ": replace", "1 to add, 0 to change, 1 to destroy")
 		c.Apply()
 		has[next]()
 		r.WantClaims([]string{"hgx01"}, "partition_config ml")
@@ -56,7 +56,7 @@ func TestGPUChangesItsKindInOneApply(t *testing.T) {
 }
 
 // What keeps the old layout is the one error of the replacement, and nothing is touched.
-func TestChangeOfKindThatTheOldLayoutRefuses(t *testing.T) {
+func TestAccPartitionConfig_ChangeOfKindThatTheOldLayoutRefuses(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.WithMPS(rig.HGX(rig.A100, 1)))
 	allowed := "max_disruption = \"gpu_reset\"\n"
@@ -82,7 +82,7 @@ func TestChangeOfKindThatTheOldLayoutRefuses(t *testing.T) {
 
 // MIG mode is switched off by a layout that says so: with what others made in it, as far as
 // nobody uses it, put back when the config ends, and drift when it comes on again.
-func TestMIGModeIsSwitchedOff(t *testing.T) {
+func TestAccPartitionConfig_MIGModeIsSwitchedOff(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.WithMPS(rig.HGX(rig.A100, 2)))
 	at := rig.At("3g.40gb", 4)
@@ -126,7 +126,7 @@ func TestMIGModeIsSwitchedOff(t *testing.T) {
 
 // A share has the whole of a GPU that is kept out of MIG mode, and an apply on its instances
 // takes nothing from under it.
-func TestShareOnAGPUWithoutMIGMode(t *testing.T) {
+func TestAccPartitionConfig_ShareOnAGPUWithoutMIGMode(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.WithMPS(rig.HGX(rig.H100, 1)))
 	const share = "resource \"gpu_share\" \"s\" {\n  name = \"s\"\n  host = \"hgx01\"\n  config = gpu_partition_config.ml.id\n}\n"
@@ -143,7 +143,7 @@ func TestShareOnAGPUWithoutMIGMode(t *testing.T) {
 }
 
 // What a config left in MIG mode gets out of it, and then another kind, by its own config.
-func TestKindAfterMIGModeThatWasKept(t *testing.T) {
+func TestAccPartitionConfig_KindAfterMIGModeThatWasKept(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.WithMPS(rig.HGX(rig.H100, 1)))
 	kept := func(layout string) string {
@@ -166,7 +166,7 @@ func TestKindAfterMIGModeThatWasKept(t *testing.T) {
 }
 
 // A share on an instance is replaced with its config, or goes before it, in the same apply.
-func TestChangeOfKindUnderAShare(t *testing.T) {
+func TestAccPartitionConfig_ChangeOfKindUnderAShare(t *testing.T) {
 	t.Parallel()
 	const share = "resource \"gpu_share\" \"s\" {\n  name = \"s\"\n  host = \"hgx01\"\n  config = gpu_partition_config.ml.id\n}\n"
 	for name, test := range map[string]struct {
@@ -196,7 +196,7 @@ func TestChangeOfKindUnderAShare(t *testing.T) {
 // What a GPU had before is in the record of the config alone. When the host has lost that, the plan of
 // a destroy says of each GPU what it keeps, whatever the kind; and so it does once an update has
 // written a new record, which knows no more.
-func TestWhatCannotBePutBackIsToldForEachKind(t *testing.T) {
+func TestAccPartitionConfig_WhatCannotBePutBackIsToldForEachKind(t *testing.T) {
 	t.Parallel()
 	const restore = `on_destroy = "restore"`
 	for kind, test := range map[string]struct {

@@ -15,7 +15,7 @@ import (
 )
 
 // What a reboot makes anew has other ids and UUIDs, and that is no difference.
-func TestRebootLosesMIGAndAnApplyPutsItBack(t *testing.T) {
+func TestAccPartitionConfig_RebootLosesMIGAndAnApplyPutsItBack(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ model, lost, mode string }{
 		"Hopper loses the mode too": {rig.H100, "off", "MIG mode off"},
@@ -43,7 +43,7 @@ func TestRebootLosesMIGAndAnApplyPutsItBack(t *testing.T) {
 	}
 }
 
-func TestMIGOfAnotherOwnerIsDrift(t *testing.T) {
+func TestAccPartitionConfig_MIGOfAnotherOwnerIsDrift(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.HGX(rig.H100, 2))
 	c := rig.NewCLI(t, r.Block()+rig.MIGOf("ml", rig.Written))
@@ -87,7 +87,7 @@ func TestMIGOfAnotherOwnerIsDrift(t *testing.T) {
 }
 
 // Numbers of instances are as declared wherever the instances are.
-func TestMIGInstancesThatOthersMovedAreAsDeclared(t *testing.T) {
+func TestAccPartitionConfig_MIGInstancesThatOthersMovedAreAsDeclared(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.HGX(rig.H100, 1))
 	c := rig.NewCLI(t, r.Block()+rig.MIGOf("ml", `profiles = { "1g.10gb" = 1 }`))
@@ -101,7 +101,7 @@ func TestMIGInstancesThatOthersMovedAreAsDeclared(t *testing.T) {
 	r.WantLayout("1g.10gb@6", 0)
 }
 
-func TestMIGProcessesAreNoDrift(t *testing.T) {
+func TestAccPartitionConfig_MIGProcessesAreNoDrift(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.HGX(rig.H100, 1))
 	c := rig.NewCLI(t, r.Block()+rig.MIGOf("ml", rig.SevenSmall))
@@ -110,7 +110,7 @@ func TestMIGProcessesAreNoDrift(t *testing.T) {
 	c.WantNoChanges()
 }
 
-func TestReplacedGPUIsDrift(t *testing.T) {
+func TestAccPartitionConfig_ReplacedGPUIsDrift(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.HGX(rig.H100, 2))
 	c := rig.NewCLI(t, r.Block()+rig.MIGOf("ml", rig.Halves))
@@ -131,7 +131,7 @@ func TestReplacedGPUIsDrift(t *testing.T) {
 }
 
 // On Hyper-V the id of a GPU is its slot, so that another model there has the same id.
-func TestAnotherModelInASlotIsDrift(t *testing.T) {
+func TestAccPartitionConfig_AnotherModelInASlotIsDrift(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	c := rig.NewCLI(t, r.Block()+rig.ConfigOf(4, []string{"hv01"}))
@@ -146,7 +146,7 @@ func TestAnotherModelInASlotIsDrift(t *testing.T) {
 }
 
 // A state that was written before there were MIG, vGPUs and MPS is read as it stands.
-func TestStateFromBeforeMIGIsReadable(t *testing.T) {
+func TestAccPartitionConfig_StateFromBeforeMIGIsReadable(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	c := rig.NewProcesses(t, r.Block()+rig.Config4)

@@ -23,7 +23,7 @@ func migImports() map[string]string {
 	}
 }
 
-func TestImportOfAMIGConfigOfThisState(t *testing.T) {
+func TestAccPartitionConfig_ImportOfAMIGConfigOfThisState(t *testing.T) {
 	t.Parallel()
 	for name, hcl := range migImports() {
 		t.Run(name, func(t *testing.T) {
@@ -46,7 +46,7 @@ func TestImportOfAMIGConfigOfThisState(t *testing.T) {
 	}
 }
 
-func TestImportOfAMIGConfigByIdentity(t *testing.T) {
+func TestAccPartitionConfig_ImportOfAMIGConfigByIdentity(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.HGX(rig.H100, 2))
 	config := r.Block() + rig.MIGOf("ml", rig.Written)
@@ -61,7 +61,7 @@ func TestImportOfAMIGConfigByIdentity(t *testing.T) {
 	)
 }
 
-func TestGeneratedMIGConfigurationRoundTrips(t *testing.T) {
+func TestAccPartitionConfig_GeneratedMIGConfigurationRoundTrips(t *testing.T) {
 	t.Parallel()
 	for name, hcl := range migImports() {
 		t.Run(name, func(t *testing.T) {
@@ -80,7 +80,7 @@ func TestGeneratedMIGConfigurationRoundTrips(t *testing.T) {
 
 // What others made is adopted: placements where all GPUs have the same, numbers where
 // only these agree.
-func TestMIGThatOthersMadeIsAdopted(t *testing.T) {
+func TestAccPartitionConfig_MIGThatOthersMadeIsAdopted(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		starts [2]int
@@ -132,7 +132,7 @@ func TestMIGThatOthersMadeIsAdopted(t *testing.T) {
 
 // A host whose GPUs differ is imported layout by layout: an import that means several is told
 // their ids, and each of these has a config that touches nothing.
-func TestEachLayoutOfAHostIsImported(t *testing.T) {
+func TestAccPartitionConfig_EachLayoutOfAHostIsImported(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.HGX(rig.H100, 4))
 	for i, start := range []int{0, 4, 0} {
@@ -186,7 +186,7 @@ func TestEachLayoutOfAHostIsImported(t *testing.T) {
 }
 
 // The identity of what nobody has a record of says where it is; it stays as it was when that is.
-func TestWhatOthersMadeIsImportedByIdentity(t *testing.T) {
+func TestAccPartitionConfig_WhatOthersMadeIsImportedByIdentity(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.HGX(rig.H100, 2))
 	for i := range 2 {

@@ -9,7 +9,7 @@ import (
 
 // Names of profiles are taken without case, like those of vGPU types: how they are written is no
 // difference, and what is told has the driver's.
-func TestProfilesAreNamedWithoutCase(t *testing.T) {
+func TestAccPartitionConfig_ProfilesAreNamedWithoutCase(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.HGX(rig.H100, 1))
 	const share = "resource \"gpu_share\" \"s\" {\n  name = \"s\"\n  host = \"hgx01\"\n  config = gpu_partition_config.ml.id\n  mig_profile " +

@@ -19,7 +19,7 @@ import (
 )
 
 // Modules write zero for what they do not want.
-func TestNoneOfAProfile(t *testing.T) {
+func TestAccPartitionConfig_NoneOfAProfile(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.HGX(rig.H100, 1))
 	c := rig.NewCLI(t, r.Block()+rig.MIGOf("ml", `profiles = { "3g.40gb" = 0, "1g.10gb" = 2 }`))
@@ -35,7 +35,7 @@ func TestNoneOfAProfile(t *testing.T) {
 }
 
 // Modules pass on empty lists and maps that they were given.
-func TestEmptyListsAreNone(t *testing.T) {
+func TestAccPartitionConfig_EmptyListsAreNone(t *testing.T) {
 	t.Parallel()
 	for name, of := range map[string]struct {
 		fleet gpu.Snapshot
@@ -63,7 +63,7 @@ func TestEmptyListsAreNone(t *testing.T) {
 	}
 }
 
-func TestMIGLifecycle(t *testing.T) {
+func TestAccPartitionConfig_MIGLifecycle(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.HGX(rig.H100, 2))
 	text, number := knownvalue.StringExact, knownvalue.Int64Exact
@@ -125,7 +125,7 @@ func TestMIGLifecycle(t *testing.T) {
 }
 
 // One GPU of eight changes while a process runs on it and another config has the rest.
-func TestMIGChangeTouchesNothingElse(t *testing.T) {
+func TestAccPartitionConfig_MIGChangeTouchesNothingElse(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.HGX(rig.H100, 8))
 	rest := rig.MIGOf("rest", rig.SevenSmall, rig.OnGPUs(1, 2, 3, 4, 5, 6, 7))
@@ -156,7 +156,7 @@ func TestMIGChangeTouchesNothingElse(t *testing.T) {
 	c.WantNoChanges()
 }
 
-func TestMIGInstanceInUseIsInTheWayAtPlan(t *testing.T) {
+func TestAccPartitionConfig_MIGInstanceInUseIsInTheWayAtPlan(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.HGX(rig.H100, 2))
 	c := rig.NewCLI(t, r.Block()+rig.MIGOf("ml", rig.SevenSmall))
@@ -178,7 +178,7 @@ func TestMIGInstanceInUseIsInTheWayAtPlan(t *testing.T) {
 	r.WantLayout("3g.40gb@0 3g.40gb@4", 0, 1)
 }
 
-func TestMIGModeNeedsAnIdleGPU(t *testing.T) {
+func TestAccPartitionConfig_MIGModeNeedsAnIdleGPU(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.HGX(rig.H100, 2))
 	pid := r.Runs(1, nil, "python")
@@ -193,7 +193,7 @@ func TestMIGModeNeedsAnIdleGPU(t *testing.T) {
 	r.WantLayout("3g.40gb@0 3g.40gb@4", 0, 1)
 }
 
-func TestMIGModeOfAmpereTakesAResetOfThatGPUAlone(t *testing.T) {
+func TestAccPartitionConfig_MIGModeOfAmpereTakesAResetOfThatGPUAlone(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.HGX(rig.A100, 2))
 	r.Watches("nvidia-dcgm.service")
@@ -221,7 +221,7 @@ func TestMIGModeOfAmpereTakesAResetOfThatGPUAlone(t *testing.T) {
 	c.WantNoChanges()
 }
 
-func TestMIGIsRestoredOnDestroy(t *testing.T) {
+func TestAccPartitionConfig_MIGIsRestoredOnDestroy(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.HGX(rig.H100, 2))
 	r.Must(r.Fleet.SetMIGModeOutside(t.Context(), "hgx01", rig.MIGGPU(1), true))
@@ -241,7 +241,7 @@ func TestMIGIsRestoredOnDestroy(t *testing.T) {
 	r.WantSettled()
 }
 
-func TestMIGIsNotRestoredUnderAProcess(t *testing.T) {
+func TestAccPartitionConfig_MIGIsNotRestoredUnderAProcess(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.HGX(rig.H100, 2))
 	c := rig.NewCLI(t, r.Block()+rig.MIGOf("ml", rig.Halves, `on_destroy = "restore"`))
@@ -257,7 +257,7 @@ func TestMIGIsNotRestoredUnderAProcess(t *testing.T) {
 	r.WantLayout("off", 0, 1)
 }
 
-func TestMIGPolicyChangesWithoutAskingAHost(t *testing.T) {
+func TestAccPartitionConfig_MIGPolicyChangesWithoutAskingAHost(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.HGX(rig.H100, 1))
 	var before []byte
@@ -280,7 +280,7 @@ func TestMIGPolicyChangesWithoutAskingAHost(t *testing.T) {
 
 // What has to be stopped at the next boot is known to the host, also when it is declared
 // later than the layout.
-func TestMIGQuiesceUnitsReachTheHost(t *testing.T) {
+func TestAccPartitionConfig_MIGQuiesceUnitsReachTheHost(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.HGX(rig.H100, 1))
 	c := rig.NewCLI(t, r.Block()+rig.MIGOf("ml", rig.Halves))
@@ -303,7 +303,7 @@ func TestMIGQuiesceUnitsReachTheHost(t *testing.T) {
 	}
 }
 
-func TestFailedMIGChangeIsPutBack(t *testing.T) {
+func TestAccPartitionConfig_FailedMIGChangeIsPutBack(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.HGX(rig.H100, 2))
 	c := rig.NewCLI(t, r.Block()+rig.MIGOf("ml", rig.SevenSmall))
@@ -319,7 +319,7 @@ func TestFailedMIGChangeIsPutBack(t *testing.T) {
 }
 
 // A change of kind is a replacement: the two kinds are for hosts of different platforms.
-func TestChangeOfKindReplacesTheConfig(t *testing.T) {
+func TestAccPartitionConfig_ChangeOfKindReplacesTheConfig(t *testing.T) {
 	t.Parallel()
 	s := rig.HGX(rig.H100, 1)
 	s.Hosts = append(s.Hosts, rig.Node("hv01"))
@@ -347,7 +347,7 @@ func TestChangeOfKindReplacesTheConfig(t *testing.T) {
 	)
 }
 
-func TestBadMIGConfigIsAnErrorAtPlan(t *testing.T) {
+func TestAccPartitionConfig_BadMIGConfigIsAnErrorAtPlan(t *testing.T) {
 	t.Parallel()
 	bare := func(body string) string {
 		return "resource \"gpu_partition_config\" \"ml\" {\n hosts = [\"hgx01\"]\n " + body + "\n}\n"
@@ -417,7 +417,7 @@ func TestBadMIGConfigIsAnErrorAtPlan(t *testing.T) {
 	}
 }
 
-func TestMIGOfHostsThatCannotBeAskedYetIsCheckedByTheModel(t *testing.T) {
+func TestAccPartitionConfig_MIGOfHostsThatCannotBeAskedYetIsCheckedByTheModel(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.HGX(rig.H100, 1))
 	config := func(layout string) string {

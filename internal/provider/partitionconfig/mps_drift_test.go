@@ -12,7 +12,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-func TestRebootLosesMPSAndAnApplyPutsItBack(t *testing.T) {
+func TestAccPartitionConfig_RebootLosesMPSAndAnApplyPutsItBack(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.GPUHost(2))
 	c := rig.NewCLI(t, r.Block()+rig.MPSOf(rig.QuarterEach))
@@ -24,7 +24,8 @@ func TestRebootLosesMPSAndAnApplyPutsItBack(t *testing.T) {
 		"Host gpu01, GPU "+rig.SharedCard(0)+" (NVIDIA L40S) has compute mode default, declared is MPS in compute mode exclusive_process; lost "+
 			"by reboot, or removed by others",
 		"0 to add, 1 to change, 0 to destroy")
-	rig.WantSaid(t, c.Ok("plan"), `"reboot"`, `"MPS in compute mode exclusive_process"`, `"has compute mode default"`, // values of drift
+	rig.WantSaid(t, c.PlannedValue(rig.SharedGPUs, "drift"), `"reboot"`, `"MPS in compute mode exclusive_process"`,
+		`"has compute mode default"`,
 		`"host gpu01, GPU `+rig.SharedCard(0)+` (NVIDIA L40S)"`, `"host gpu01, MPS daemon inference"`)
 	c.Apply()
 	r.WantModes(gpu.ComputeExclusiveProcess, gpu.TimeSliceDefault, 0, 1)
@@ -32,7 +33,7 @@ func TestRebootLosesMPSAndAnApplyPutsItBack(t *testing.T) {
 	c.WantNoChanges()
 }
 
-func TestMPSDaemonThatDiedIsDrift(t *testing.T) {
+func TestAccPartitionConfig_MPSDaemonThatDiedIsDrift(t *testing.T) {
 	t.Parallel()
 	edit := func(r *rig.Rig, change func(*gpu.MPSHost)) { r.EditHost("gpu01", func(h *gpu.Host) { change(h.MPS) }) }
 	for name, test := range map[string]struct {
@@ -70,7 +71,7 @@ func TestMPSDaemonThatDiedIsDrift(t *testing.T) {
 	}
 }
 
-func TestModesOfAnotherOwnerAreDrift(t *testing.T) {
+func TestAccPartitionConfig_ModesOfAnotherOwnerAreDrift(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		config string
@@ -116,7 +117,7 @@ func TestModesOfAnotherOwnerAreDrift(t *testing.T) {
 }
 
 // A mode that the driver does not tell is no difference.
-func TestUnknownModesAreNoDrift(t *testing.T) {
+func TestAccPartitionConfig_UnknownModesAreNoDrift(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.GPUHost(1))
 	c := rig.NewCLI(t, r.Block()+rig.TurnsOf(rig.FourTurns))
@@ -125,7 +126,7 @@ func TestUnknownModesAreNoDrift(t *testing.T) {
 	c.WantNoChanges()
 }
 
-func TestRebootLosesMPSInsideOfMIG(t *testing.T) {
+func TestAccPartitionConfig_RebootLosesMPSInsideOfMIG(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.WithMPS(rig.HGX(rig.H100, 1)))
 	c := rig.NewCLI(t, r.Block()+rig.MIGOf("ml", rig.Halves+", mps = { "+rig.HalfEach+" }"))
@@ -154,7 +155,7 @@ func sharingImports() map[string]struct{ kind, config string } {
 	}
 }
 
-func TestImportOfASharingConfigOfThisState(t *testing.T) {
+func TestAccPartitionConfig_ImportOfASharingConfigOfThisState(t *testing.T) {
 	t.Parallel()
 	for name, test := range sharingImports() {
 		t.Run(name, func(t *testing.T) {
@@ -192,7 +193,7 @@ func TestImportOfASharingConfigOfThisState(t *testing.T) {
 }
 
 // Only a claim tells all of such a config; one that is created again finds its daemon.
-func TestSharingWithoutAClaimIsNotImportedButCreated(t *testing.T) {
+func TestAccPartitionConfig_SharingWithoutAClaimIsNotImportedButCreated(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.GPUHost(2))
 	first := rig.NewCLI(t, r.Block()+rig.MPSOf(rig.HalfEach))
@@ -211,7 +212,7 @@ func TestSharingWithoutAClaimIsNotImportedButCreated(t *testing.T) {
 	c.WantNoChanges()
 }
 
-func TestMPSOfASilentHostIsKept(t *testing.T) {
+func TestAccPartitionConfig_MPSOfASilentHostIsKept(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.GPUHost(1))
 	output := "output \"daemons\" {\n  value = [for d in gpu_partition_config.inference.mps_daemons[\"gpu01\"] : d.name]\n}\n"
@@ -219,7 +220,7 @@ func TestMPSOfASilentHostIsKept(t *testing.T) {
 	c.Apply()
 	r.Silent(true, "gpu01")
 	rig.WantSaid(t, c.Ok("plan", "-detailed-exitcode"), "No changes")
-	rig.WantSaid(t, c.Ok("output"), `"inference"`)
+	rig.WantSaid(t, c.Output("daemons"), `"inference"`)
 	c.Write(r.Block(`on_unreachable = "keep"`) + rig.MPSOf(rig.QuarterEach) + output)
 	rig.WantSaid(t, c.Fails("plan"), "Layout cannot change while a host does not answer")
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-// TestStaticPartitions: each share has multiprocessors of its own, which never overlap, and gets
+// TestAccPartitionConfig_StaticPartitions: each share has multiprocessors of its own, which never overlap, and gets
 // others when its daemon is started anew; the plan after each apply is empty.
-func TestStaticPartitions(t *testing.T) {
+func TestAccPartitionConfig_StaticPartitions(t *testing.T) {
 	t.Parallel()
 	s := rig.Inference(1)
 	for i := range s.Hosts[0].GPUs {
@@ -84,8 +84,8 @@ func TestStaticPartitions(t *testing.T) {
 	r.WantClaims([]string{"gpu01"})
 }
 
-// TestStaticPartitionsAreRefusedAtPlan where the host or the config cannot have them.
-func TestStaticPartitionsAreRefusedAtPlan(t *testing.T) {
+// TestAccPartitionConfig_StaticPartitionsAreRefusedAtPlan where the host or the config cannot have them.
+func TestAccPartitionConfig_StaticPartitionsAreRefusedAtPlan(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.GPUHost(1)) // driver 580
 	c := rig.NewCLI(t, r.Block()+rig.MPSOf(`uid = 1000, daemons = "per_gpu", static_partitions = true`))

@@ -10,7 +10,7 @@ import (
 )
 
 // With a daemon for each GPU what ends one ends no client on another GPU; a share has one GPU.
-func TestADaemonForEachGPU(t *testing.T) {
+func TestAccPartitionConfig_ADaemonForEachGPU(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(1))
 	mps := func(daemons string) string {

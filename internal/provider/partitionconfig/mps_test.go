@@ -15,7 +15,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-func TestMPSLifecycle(t *testing.T) {
+func TestAccPartitionConfig_MPSLifecycle(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.GPUHost(2))
 	text, null := knownvalue.StringExact, knownvalue.Null()
@@ -89,7 +89,7 @@ func TestMPSLifecycle(t *testing.T) {
 }
 
 // Before Volta, clients of MPS share one address space.
-func TestMPSIsolationIsThatOfTheGPUs(t *testing.T) {
+func TestAccPartitionConfig_MPSIsolationIsThatOfTheGPUs(t *testing.T) {
 	t.Parallel()
 	s := rig.GPUHost(2)
 	s.Hosts[0].GPUs[1].ComputeCapability = "6.1"
@@ -102,7 +102,7 @@ func TestMPSIsolationIsThatOfTheGPUs(t *testing.T) {
 	})
 }
 
-func TestMPSIsRestoredOnDestroyUnlessToldOtherwise(t *testing.T) {
+func TestAccPartitionConfig_MPSIsRestoredOnDestroyUnlessToldOtherwise(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		more    string
@@ -137,7 +137,7 @@ func TestMPSIsRestoredOnDestroyUnlessToldOtherwise(t *testing.T) {
 }
 
 // What somebody has changed since is not put back.
-func TestComputeModeThatOthersChangedIsNotRestored(t *testing.T) {
+func TestAccPartitionConfig_ComputeModeThatOthersChangedIsNotRestored(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.GPUHost(2))
 	c := rig.NewCLI(t, r.Block()+rig.MPSOf(rig.HalfEach))
@@ -149,7 +149,7 @@ func TestComputeModeThatOthersChangedIsNotRestored(t *testing.T) {
 	r.WantDaemons("gpu01")
 }
 
-func TestGPULeavesAndJoinsMPS(t *testing.T) {
+func TestAccPartitionConfig_GPULeavesAndJoinsMPS(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.GPUHost(2))
 	c := rig.NewCLI(t, r.Block()+rig.MPSOf(rig.HalfEach, rig.OnCard(1)))
@@ -170,7 +170,7 @@ func TestGPULeavesAndJoinsMPS(t *testing.T) {
 
 // A daemon that a config left with on_destroy = "keep" is in nobody's config: one on its GPUs
 // ends it, since no GPU has two, and only as clients may end.
-func TestDaemonLeftBehindEndsForAnother(t *testing.T) {
+func TestAccPartitionConfig_DaemonLeftBehindEndsForAnother(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.GPUHost(2))
 	old := strings.ReplaceAll(rig.MPSOf(rig.HalfEach, `on_destroy = "keep"`), "inference", "old")
@@ -197,7 +197,7 @@ func TestDaemonLeftBehindEndsForAnother(t *testing.T) {
 	c.WantNoChanges()
 }
 
-func TestClientsOfMPSEndOnlyIfAllowed(t *testing.T) {
+func TestAccPartitionConfig_ClientsOfMPSEndOnlyIfAllowed(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.GPUHost(2))
 	c := rig.NewCLI(t, r.Block()+rig.MPSOf(rig.HalfEach))
@@ -225,7 +225,7 @@ func TestClientsOfMPSEndOnlyIfAllowed(t *testing.T) {
 }
 
 // Limits are for processes that come: a daemon takes them as it runs, with every driver.
-func TestLimitsOfMPSEndNoClients(t *testing.T) {
+func TestAccPartitionConfig_LimitsOfMPSEndNoClients(t *testing.T) {
 	t.Parallel()
 	for _, driver := range []string{"580.95.05", "615.10.01"} {
 		t.Run(driver, func(t *testing.T) {
@@ -262,7 +262,7 @@ func TestLimitsOfMPSEndNoClients(t *testing.T) {
 }
 
 // Other processes are never ended.
-func TestProcessesBesideMPSAreInTheWayAtPlan(t *testing.T) {
+func TestAccPartitionConfig_ProcessesBesideMPSAreInTheWayAtPlan(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.GPUHost(2))
 	pid, err := r.Fleet.StartProcess(t.Context(), "gpu01", rig.SharedCard(1), nil, gpu.Process{Name: "python", Holder: "container 3f2a"})
@@ -282,7 +282,7 @@ func TestProcessesBesideMPSAreInTheWayAtPlan(t *testing.T) {
 	c.WantNoChanges()
 }
 
-func TestMPSInsideOfMIG(t *testing.T) {
+func TestAccPartitionConfig_MPSInsideOfMIG(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.WithMPS(rig.HGX(rig.H100, 1)))
 	text := knownvalue.StringExact
@@ -334,7 +334,7 @@ func TestMPSInsideOfMIG(t *testing.T) {
 	r.WantSettled()
 }
 
-func TestTimeSlicingLifecycle(t *testing.T) {
+func TestAccPartitionConfig_TimeSlicingLifecycle(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.GPUHost(2))
 	text := knownvalue.StringExact
@@ -373,9 +373,9 @@ func TestTimeSlicingLifecycle(t *testing.T) {
 	r.WantSettled()
 }
 
-// TestMPSOnAGPUThatForgetsItsMode has a GPU without persistence mode: the plan that sets the
+// TestAccPartitionConfig_MPSOnAGPUThatForgetsItsMode has a GPU without persistence mode: the plan that sets the
 // compute mode says that it will not last, and so does the one that finds it gone.
-func TestMPSOnAGPUThatForgetsItsMode(t *testing.T) {
+func TestAccPartitionConfig_MPSOnAGPUThatForgetsItsMode(t *testing.T) {
 	t.Parallel()
 	s := rig.GPUHost(1)
 	s.Hosts[0].GPUs[0].Persistence = new(false)
@@ -397,7 +397,7 @@ func TestMPSOnAGPUThatForgetsItsMode(t *testing.T) {
 	c.WantNoChanges()
 }
 
-func TestTimeSlicingWarnsThatItSeparatesNothing(t *testing.T) {
+func TestAccPartitionConfig_TimeSlicingWarnsThatItSeparatesNothing(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.GPUHost(1))
 	c := rig.NewCLI(t, r.Block()+rig.TurnsOf(rig.FourTurns))
@@ -406,7 +406,7 @@ func TestTimeSlicingWarnsThatItSeparatesNothing(t *testing.T) {
 	c.WantNoChanges()
 }
 
-func TestTimeSliceKeepOnDestroy(t *testing.T) {
+func TestAccPartitionConfig_TimeSliceKeepOnDestroy(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.GPUHost(1))
 	c := rig.NewCLI(t, r.Block()+rig.TurnsOf(rig.FourTurns, `on_destroy = "keep"`))
@@ -416,7 +416,7 @@ func TestTimeSliceKeepOnDestroy(t *testing.T) {
 	r.WantClaims([]string{"gpu01"})
 }
 
-func TestChangeFromMPSToTimeSlicingReplacesTheConfig(t *testing.T) {
+func TestAccPartitionConfig_ChangeFromMPSToTimeSlicingReplacesTheConfig(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.GPUHost(2))
 	r.Steps(
@@ -442,7 +442,7 @@ func TestChangeFromMPSToTimeSlicingReplacesTheConfig(t *testing.T) {
 }
 
 // Without a selector a GPU that is in MIG mode or in another config is left alone.
-func TestMPSSelectsTheGPUsThatAreFree(t *testing.T) {
+func TestAccPartitionConfig_MPSSelectsTheGPUsThatAreFree(t *testing.T) {
 	t.Parallel()
 	s := rig.GPUHost(2)
 	card := rig.MIGCard(5, rig.H100)
@@ -461,7 +461,7 @@ func TestMPSSelectsTheGPUsThatAreFree(t *testing.T) {
 	c.WantNoChanges()
 }
 
-func TestFailedMPSChangeIsPutBack(t *testing.T) {
+func TestAccPartitionConfig_FailedMPSChangeIsPutBack(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.GPUHost(2))
 	c := rig.NewCLI(t, r.Block()+rig.MPSOf(rig.HalfEach))
@@ -477,7 +477,7 @@ func TestFailedMPSChangeIsPutBack(t *testing.T) {
 	c.WantNoChanges()
 }
 
-func TestMPSRollsOutOverHosts(t *testing.T) {
+func TestAccPartitionConfig_MPSRollsOutOverHosts(t *testing.T) {
 	t.Parallel()
 	s := rig.GPUHost(1)
 	second := rig.GPUHost(1).Hosts[0]
@@ -501,7 +501,7 @@ func TestMPSRollsOutOverHosts(t *testing.T) {
 	c.WantNoChanges()
 }
 
-func TestBadSharingConfigIsAnErrorAtPlan(t *testing.T) {
+func TestAccPartitionConfig_BadSharingConfigIsAnErrorAtPlan(t *testing.T) {
 	t.Parallel()
 	inMIG := func(more string) string { return rig.MIGOf("ml", rig.Halves+", "+more) }
 	for name, test := range map[string]struct{ config, want string }{
@@ -564,7 +564,7 @@ func TestBadSharingConfigIsAnErrorAtPlan(t *testing.T) {
 }
 
 // What is unknown at plan is checked and made at apply.
-func TestMPSOfAUserThatIsNotKnownYet(t *testing.T) {
+func TestAccPartitionConfig_MPSOfAUserThatIsNotKnownYet(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.GPUHost(2))
 	config := func(arguments string) string {

@@ -17,7 +17,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-func TestPartitionConfigLifecycle(t *testing.T) {
+func TestAccPartitionConfig_PartitionConfigLifecycle(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	r.Steps(
@@ -68,7 +68,7 @@ func TestPartitionConfigLifecycle(t *testing.T) {
 	r.WantSettled()
 }
 
-func TestRenamedPartitionConfigIsReplacedAndKeepsItsGPUs(t *testing.T) {
+func TestAccPartitionConfig_RenamedPartitionConfigIsReplacedAndKeepsItsGPUs(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	r.Steps(
@@ -84,7 +84,7 @@ func TestRenamedPartitionConfigIsReplacedAndKeepsItsGPUs(t *testing.T) {
 	)
 }
 
-func TestCountChangeUnderHeldPartitionsStopsAndStartsEachVMOnce(t *testing.T) {
+func TestAccPartitionConfig_CountChangeUnderHeldPartitionsStopsAndStartsEachVMOnce(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	vms := []string{"avd-01", "avd-02"}
@@ -122,7 +122,7 @@ func TestCountChangeUnderHeldPartitionsStopsAndStartsEachVMOnce(t *testing.T) {
 	)
 }
 
-func TestCountChangeUnderHeldPartitionsNeedsMaxDisruption(t *testing.T) {
+func TestAccPartitionConfig_CountChangeUnderHeldPartitionsNeedsMaxDisruption(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	var before []byte
@@ -134,7 +134,7 @@ func TestCountChangeUnderHeldPartitionsNeedsMaxDisruption(t *testing.T) {
 	)
 }
 
-func TestCountChangeIsRefusedByTheAssignmentOfAVM(t *testing.T) {
+func TestAccPartitionConfig_CountChangeIsRefusedByTheAssignmentOfAVM(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	config := func(count int, more ...string) string {
@@ -156,7 +156,7 @@ func TestCountChangeIsRefusedByTheAssignmentOfAVM(t *testing.T) {
 	)
 }
 
-func TestCountChangeIsRefusedForAVMThatNobodyManages(t *testing.T) {
+func TestAccPartitionConfig_CountChangeIsRefusedForAVMThatNobodyManages(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	r.AddForeignAdapter("avd-04")
@@ -168,7 +168,7 @@ func TestCountChangeIsRefusedForAVMThatNobodyManages(t *testing.T) {
 	r.WantUntouched(before)
 }
 
-func TestQuotasComeBackOnlyWhereTheyFit(t *testing.T) {
+func TestAccPartitionConfig_QuotasComeBackOnlyWhereTheyFit(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	config := func(count, large int) string {
@@ -201,7 +201,7 @@ func TestQuotasComeBackOnlyWhereTheyFit(t *testing.T) {
 	)
 }
 
-func TestRestoreGivesEachGPUBackItsFormerCount(t *testing.T) {
+func TestAccPartitionConfig_RestoreGivesEachGPUBackItsFormerCount(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	r.Must(r.Fleet.SetCountOutside(context.Background(), "hv02", rig.GPU1, 2))
@@ -220,7 +220,7 @@ func TestRestoreGivesEachGPUBackItsFormerCount(t *testing.T) {
 
 // A host that has lost the record of a config cannot put its GPUs back. The plan of the destroy says
 // so of each of them, and so does one after an apply that has written the record again.
-func TestARestoreThatNobodyKnowsIsTold(t *testing.T) {
+func TestAccPartitionConfig_ARestoreThatNobodyKnowsIsTold(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		before func(*rig.CLI)
@@ -256,7 +256,7 @@ func TestARestoreThatNobodyKnowsIsTold(t *testing.T) {
 	}
 }
 
-func TestRestoreNeverStopsAVM(t *testing.T) {
+func TestAccPartitionConfig_RestoreNeverStopsAVM(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	r.NeverStops("", rig.Both...)
@@ -285,7 +285,7 @@ func TestRestoreNeverStopsAVM(t *testing.T) {
 	r.WantClaims(rig.Both)
 }
 
-func TestReplacingAConfigInUseStopsNoVM(t *testing.T) {
+func TestAccPartitionConfig_ReplacingAConfigInUseStopsNoVM(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	c := rig.NewCLI(t, r.Block()+rig.HeldConfig(4))
@@ -306,7 +306,7 @@ func TestReplacingAConfigInUseStopsNoVM(t *testing.T) {
 	c.WantNoChanges()
 }
 
-func TestReplacingAConfigInUseIsRefusedWhereItWouldPutGPUsBack(t *testing.T) {
+func TestAccPartitionConfig_ReplacingAConfigInUseIsRefusedWhereItWouldPutGPUsBack(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	c := rig.NewCLI(t, r.Block()+rig.HeldConfig(4, `on_destroy = "restore"`))
@@ -320,7 +320,7 @@ func TestReplacingAConfigInUseIsRefusedWhereItWouldPutGPUsBack(t *testing.T) {
 	c.WantNoChanges()
 }
 
-func TestPolicyOfAPartitionConfigChangesWithoutAskingAHost(t *testing.T) {
+func TestAccPartitionConfig_PolicyOfAPartitionConfigChangesWithoutAskingAHost(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	var before []byte
@@ -346,7 +346,7 @@ func TestPolicyOfAPartitionConfigChangesWithoutAskingAHost(t *testing.T) {
 
 // What actions and the agent's commands go by is on the hosts as soon as it is allowed, and no
 // longer once it is not.
-func TestPermissionsOfAPartitionConfigAreOnRecord(t *testing.T) {
+func TestAccPartitionConfig_PermissionsOfAPartitionConfigAreOnRecord(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	drains := func(want bool) resource.TestCheckFunc {
@@ -365,7 +365,7 @@ func TestPermissionsOfAPartitionConfigAreOnRecord(t *testing.T) {
 	)
 }
 
-func TestPlanWritesNothingAndAsksEachHostOnce(t *testing.T) {
+func TestAccPartitionConfig_PlanWritesNothingAndAsksEachHostOnce(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	before := r.File()
@@ -381,7 +381,7 @@ func TestPlanWritesNothingAndAsksEachHostOnce(t *testing.T) {
 	})
 }
 
-func TestOutputsOfEveryComputedAttributeAreSettledAfterApply(t *testing.T) {
+func TestAccPartitionConfig_OutputsOfEveryComputedAttributeAreSettledAfterApply(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	c := rig.NewCLI(t, r.Block()+rig.HeldConfig(4))
@@ -393,7 +393,7 @@ func TestOutputsOfEveryComputedAttributeAreSettledAfterApply(t *testing.T) {
 	r.WantCounts(8, rig.Both...)
 }
 
-func TestSavedPlanIsAppliedByAnotherProcess(t *testing.T) {
+func TestAccPartitionConfig_SavedPlanIsAppliedByAnotherProcess(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	c := rig.NewCLI(t, r.Block()+rig.HeldConfig(4))
@@ -406,7 +406,7 @@ func TestSavedPlanIsAppliedByAnotherProcess(t *testing.T) {
 	c.WantNoChanges()
 }
 
-func TestBadPartitionConfigIsAnErrorAtItsAttribute(t *testing.T) {
+func TestAccPartitionConfig_BadPartitionConfigIsAnErrorAtItsAttribute(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		config string
@@ -451,7 +451,7 @@ func TestBadPartitionConfigIsAnErrorAtItsAttribute(t *testing.T) {
 	}
 }
 
-func TestFirstPlanNamesBothSidesOfUnlikeGPUs(t *testing.T) {
+func TestAccPartitionConfig_FirstPlanNamesBothSidesOfUnlikeGPUs(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.MixedNodes())
 	before := r.File()
@@ -471,7 +471,7 @@ func TestFirstPlanNamesBothSidesOfUnlikeGPUs(t *testing.T) {
 	r.WantUntouched(before)
 }
 
-func TestRuleThatIsRaisedToAnErrorStopsThePlan(t *testing.T) {
+func TestAccPartitionConfig_RuleThatIsRaisedToAnErrorStopsThePlan(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	before := r.File()
@@ -484,7 +484,7 @@ func TestRuleThatIsRaisedToAnErrorStopsThePlan(t *testing.T) {
 	r.WantUntouched(before)
 }
 
-func TestWhatStoodBeforeIsAWarning(t *testing.T) {
+func TestAccPartitionConfig_WhatStoodBeforeIsAWarning(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.MixedNodes())
 	c := rig.NewCLI(t, r.Block(`rules = { "homogeneous-gpus" = "off" }`)+rig.Config4)
@@ -498,7 +498,7 @@ func TestWhatStoodBeforeIsAWarning(t *testing.T) {
 	r.WantClaims(rig.Both)
 }
 
-func TestHostsThatAreUnknownAtPlanAreCheckedAtApply(t *testing.T) {
+func TestAccPartitionConfig_HostsThatAreUnknownAtPlanAreCheckedAtApply(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	config := func(count int) string {
@@ -529,10 +529,10 @@ resource "gpu_partition_config" "vdi" {
 	)
 }
 
-// TestAKindThatIsKnownOnlyAfterApply: whether a config is replaced has to stand in the plan, so an
+// TestAccPartitionConfig_AKindThatIsKnownOnlyAfterApply: whether a config is replaced has to stand in the plan, so an
 // existing one is refused there while its kind may change; one that is new, or whose kind cannot
 // change, is not.
-func TestAKindThatIsKnownOnlyAfterApply(t *testing.T) {
+func TestAccPartitionConfig_AKindThatIsKnownOnlyAfterApply(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.GPUHost(1))
 	config := func(kind, mps, turns string) string {
@@ -561,7 +561,7 @@ resource "gpu_partition_config" "inference" {
 	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "The kind of the config has to be known at plan", "It is of kind mps", "-target")
 	r.WantUntouched(before)
 	c.Apply("-target=terraform_data.kind")
-	rig.WantSaid(t, c.Ok("plan"), "must be replaced")
+	rig.WantSaid(t, c.Ok("plan"), ": replace")
 	c.Apply()
 	r.WantDaemons("gpu01")
 	c.Write(config("other", "null", `{ replicas = terraform_data.kind.output == "other" ? 2 : 4 }`))
@@ -569,7 +569,7 @@ resource "gpu_partition_config" "inference" {
 	c.WantNoChanges()
 }
 
-func TestPausedNodeIsLeftAlone(t *testing.T) {
+func TestAccPartitionConfig_PausedNodeIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	r.Must(r.Fleet.SetNodeState(context.Background(), "hv02", gpu.NodePaused))

@@ -17,7 +17,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-func TestCreateThatFailsOnTheThirdHostIsRolledBack(t *testing.T) {
+func TestAccPartitionConfig_CreateThatFailsOnTheThirdHostIsRolledBack(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.FourNodes())
 	r.Fail("hv03", simulated.OpSetPartitionCount, rig.GPU1, 0, 1)
@@ -44,7 +44,7 @@ func TestCreateThatFailsOnTheThirdHostIsRolledBack(t *testing.T) {
 
 // All that holds the GPUs of a host is stopped together. Where that is more than the limit allows,
 // the plan says so, and that the host has its turn alone.
-func TestStopsOfOneHostBeyondTheLimitAreAnnounced(t *testing.T) {
+func TestAccPartitionConfig_StopsOfOneHostBeyondTheLimitAreAnnounced(t *testing.T) {
 	t.Parallel()
 	vms := []string{"avd-01", "avd-02", "avd-03"}
 	var desktops []gpu.VM
@@ -71,7 +71,7 @@ func TestStopsOfOneHostBeyondTheLimitAreAnnounced(t *testing.T) {
 	}
 }
 
-func TestCreateThatStopsOnTheThirdHostIsFinishedAfterUntaint(t *testing.T) {
+func TestAccPartitionConfig_CreateThatStopsOnTheThirdHostIsFinishedAfterUntaint(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.FourNodes())
 	r.Fail("hv03", simulated.OpSetPartitionCount, rig.GPU1, 0, 1)
@@ -87,10 +87,10 @@ func TestCreateThatStopsOnTheThirdHostIsFinishedAfterUntaint(t *testing.T) {
 	}
 	r.WantSettled()
 
-	rig.WantSaid(t, c.Ok("plan"), rig.VDI+" is tainted, so")
+	rig.WantSaid(t, c.Ok("plan"), rig.VDI+": replace, tainted")
 	c.Ok("untaint", rig.VDI)
-	rig.WantSaid(t, c.Ok("plan"), "updated in-place", "0 to add, 1 to change, 0 to destroy",
-		"host hv03, GPU "+rig.GPU0+" (NVIDIA A2)", "has 16 partitions", "did not succeed on every host")
+	rig.WantSaid(t, c.Ok("plan"), rig.VDI+": update", "0 to add, 1 to change, 0 to destroy", "did not succeed on every host")
+	rig.WantSaid(t, c.PlannedValue(rig.VDI, "drift"), "host hv03, GPU "+rig.GPU0+" (NVIDIA A2)", "has 16 partitions")
 	r.Fail("hv01", simulated.OpSetPartitionCount, "", 0, 0) // what stands is not done again
 	r.Fail("hv02", simulated.OpSetPartitionCount, "", 0, 0)
 	c.Apply()
@@ -103,7 +103,7 @@ func TestCreateThatStopsOnTheThirdHostIsFinishedAfterUntaint(t *testing.T) {
 	c.WantNoChanges()
 }
 
-func TestDeletingAnIncompleteConfigOnlyDropsClaims(t *testing.T) {
+func TestAccPartitionConfig_DeletingAnIncompleteConfigOnlyDropsClaims(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.FourNodes())
 	r.Fail("hv03", simulated.OpSetPartitionCount, rig.GPU1, 0, 1)
@@ -117,7 +117,7 @@ func TestDeletingAnIncompleteConfigOnlyDropsClaims(t *testing.T) {
 	r.WantSettled()
 }
 
-func TestUpdateThatFailsOnTheThirdHostIsRolledBack(t *testing.T) {
+func TestAccPartitionConfig_UpdateThatFailsOnTheThirdHostIsRolledBack(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.FourNodes())
 	r.Steps(
@@ -144,7 +144,7 @@ func TestUpdateThatFailsOnTheThirdHostIsRolledBack(t *testing.T) {
 	)
 }
 
-func TestUpdateThatStopsOnTheThirdHostIsFinishedByTheNextApply(t *testing.T) {
+func TestAccPartitionConfig_UpdateThatStopsOnTheThirdHostIsFinishedByTheNextApply(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.FourNodes())
 	r.Steps(
@@ -173,7 +173,7 @@ func TestUpdateThatStopsOnTheThirdHostIsFinishedByTheNextApply(t *testing.T) {
 	)
 }
 
-func TestHostThatCouldNotLeaveStaysInTheState(t *testing.T) {
+func TestAccPartitionConfig_HostThatCouldNotLeaveStaysInTheState(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.FourNodes())
 	fewer := []string{"hv01", "hv02"}
@@ -199,7 +199,7 @@ func TestHostThatCouldNotLeaveStaysInTheState(t *testing.T) {
 	)
 }
 
-func TestRolloutChangesAsManyHostsAtOnceAsItMay(t *testing.T) {
+func TestAccPartitionConfig_RolloutChangesAsManyHostsAtOnceAsItMay(t *testing.T) {
 	t.Parallel()
 	for atOnce, want := range map[int]string{
 		1: "Rolled back: hv01 Untouched: hv02, hv03, hv04",
@@ -228,7 +228,7 @@ func TestRolloutChangesAsManyHostsAtOnceAsItMay(t *testing.T) {
 	}
 }
 
-func TestRollbackThatFailsSaysWhatStands(t *testing.T) {
+func TestAccPartitionConfig_RollbackThatFailsSaysWhatStands(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.FourNodes())
 	r.Fail("hv01", simulated.OpSetPartitionCount, rig.GPU1, 1, 0) // succeeds once, and cannot be put back

@@ -7,9 +7,9 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-// TestGPUThatCannotBeReadStaysAsItIs: it is no drift and no loss, the default selection keeps
+// TestAccPartitionConfig_GPUThatCannotBeReadStaysAsItIs: it is no drift and no loss, the default selection keeps
 // it, and only a change that concerns it is refused.
-func TestGPUThatCannotBeReadStaysAsItIs(t *testing.T) {
+func TestAccPartitionConfig_GPUThatCannotBeReadStaysAsItIs(t *testing.T) {
 	t.Parallel()
 	const call = "nvmlDeviceGetMigMode: unknown error (999)"
 	for name, hide := range map[string]func(*gpu.Host){

@@ -13,7 +13,7 @@ import (
 )
 
 // A VM names a vGPU by its address or its UUID, so both are what they were.
-func TestRebootLosesVGPUsAndAnApplyPutsThemBack(t *testing.T) {
+func TestAccPartitionConfig_RebootLosesVGPUsAndAnApplyPutsThemBack(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.KVM(rig.L40s(0), rig.L40s(1)))
 	r.Mediated(1)
@@ -33,7 +33,7 @@ func TestRebootLosesVGPUsAndAnApplyPutsThemBack(t *testing.T) {
 	c.WantNoChanges()
 }
 
-func TestVGPUsOfAnotherOwnerAreDrift(t *testing.T) {
+func TestAccPartitionConfig_VGPUsOfAnotherOwnerAreDrift(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.KVM(rig.L40s(0), rig.L40s(1)))
 	c := rig.NewCLI(t, r.Block()+rig.VGPUOf("desks", rig.TwoDesks))
@@ -73,7 +73,7 @@ func vgpuImports() map[string]string {
 	}
 }
 
-func TestImportOfAVGPUConfigOfThisState(t *testing.T) {
+func TestAccPartitionConfig_ImportOfAVGPUConfigOfThisState(t *testing.T) {
 	t.Parallel()
 	for name, hcl := range vgpuImports() {
 		t.Run(name, func(t *testing.T) {
@@ -99,7 +99,7 @@ func TestImportOfAVGPUConfigOfThisState(t *testing.T) {
 	}
 }
 
-func TestVGPUsThatOthersMadeAreAdopted(t *testing.T) {
+func TestAccPartitionConfig_VGPUsThatOthersMadeAreAdopted(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		second string

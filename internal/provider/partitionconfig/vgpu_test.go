@@ -17,7 +17,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-func TestVGPULifecycle(t *testing.T) {
+func TestAccPartitionConfig_VGPULifecycle(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.KVM(rig.L40s(0), rig.L40s(1)))
 	text, number := knownvalue.StringExact, knownvalue.Int64Exact
@@ -87,7 +87,7 @@ func TestVGPULifecycle(t *testing.T) {
 	r.WantSettled()
 }
 
-func TestVGPUsAreMediatedDevicesWhereTheDriverMakesThese(t *testing.T) {
+func TestAccPartitionConfig_VGPUsAreMediatedDevicesWhereTheDriverMakesThese(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		card         gpu.GPU
@@ -115,7 +115,7 @@ func TestVGPUsAreMediatedDevicesWhereTheDriverMakesThese(t *testing.T) {
 	}
 }
 
-func TestVGPUInUseIsInTheWayAtPlan(t *testing.T) {
+func TestAccPartitionConfig_VGPUInUseIsInTheWayAtPlan(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.KVM(rig.L40s(0), rig.L40s(1)))
 	c := rig.NewCLI(t, r.Block()+rig.VGPUOf("desks", rig.FourDesks))
@@ -138,7 +138,7 @@ func TestVGPUInUseIsInTheWayAtPlan(t *testing.T) {
 	c.WantNoChanges()
 }
 
-func TestVGPUIsRestoredOnDestroy(t *testing.T) {
+func TestAccPartitionConfig_VGPUIsRestoredOnDestroy(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.KVM(rig.L40s(0), rig.L40s(1)))
 	r.Must(r.Fleet.SetVirtualFunctionsOutside(t.Context(), "kvm01", rig.VGPUCard(1), true))
@@ -158,7 +158,7 @@ func TestVGPUIsRestoredOnDestroy(t *testing.T) {
 	r.WantSettled()
 }
 
-func TestFailedVGPUChangeIsPutBack(t *testing.T) {
+func TestAccPartitionConfig_FailedVGPUChangeIsPutBack(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.KVM(rig.L40s(0), rig.L40s(1)))
 	c := rig.NewCLI(t, r.Block()+rig.VGPUOf("desks", rig.TwoDesks))
@@ -173,7 +173,7 @@ func TestFailedVGPUChangeIsPutBack(t *testing.T) {
 	c.WantNoChanges()
 }
 
-func TestVirtualFunctionsNeedAnIdleGPU(t *testing.T) {
+func TestAccPartitionConfig_VirtualFunctionsNeedAnIdleGPU(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.KVM(rig.L40s(0)))
 	pid, err := r.Fleet.StartProcess(t.Context(), "kvm01", rig.VGPUCard(0), nil, gpu.Process{Name: "python", Holder: "container 3f2a"})
@@ -189,7 +189,7 @@ func TestVirtualFunctionsNeedAnIdleGPU(t *testing.T) {
 }
 
 // A GPU in MIG mode gets vGPUs of any sort in one apply, and instances again: restore frees it.
-func TestGPUChangesBetweenMIGAndVGPUs(t *testing.T) {
+func TestAccPartitionConfig_GPUChangesBetweenMIGAndVGPUs(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.KVM(rig.H100C(0)))
 	before := r.Host("kvm01").GPUs[0].Layout()
@@ -207,7 +207,7 @@ func TestGPUChangesBetweenMIGAndVGPUs(t *testing.T) {
 	c.Apply()
 	for _, next := range []string{plain, mig, backed, mig} {
 		c.Write(config(next))
-		rig.WantSaid(t, c.Ok("plan"), "must be replaced", "1 to add, 0 to change, 1 to destroy")
+		rig.WantSaid(t, c.Ok("plan"), ": replace", "1 to add, 0 to change, 1 to destroy")
 		c.Apply()
 		if got := c.Ok("output", "-raw", "layout"); got != has[next] {
 			t.Errorf("the GPU has %s, want %s", got, has[next])
@@ -222,7 +222,7 @@ func TestGPUChangesBetweenMIGAndVGPUs(t *testing.T) {
 }
 
 // The GPUs of the two kinds need not be the same.
-func TestChangeFromMIGToVGPUReplacesTheConfig(t *testing.T) {
+func TestAccPartitionConfig_ChangeFromMIGToVGPUReplacesTheConfig(t *testing.T) {
 	t.Parallel()
 	s := rig.HGX(rig.H100, 1)
 	s.Hosts = append(s.Hosts, rig.KVM(rig.L40s(0)).Hosts...)
@@ -243,7 +243,7 @@ func TestChangeFromMIGToVGPUReplacesTheConfig(t *testing.T) {
 }
 
 // MIG-backed types bring MIG mode and their GPU instances, and take them along.
-func TestMIGBackedVGPULifecycle(t *testing.T) {
+func TestAccPartitionConfig_MIGBackedVGPULifecycle(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.KVM(rig.H100C(0), rig.H100C(1)))
 	var before []gpu.Layout
@@ -319,7 +319,7 @@ func TestMIGBackedVGPULifecycle(t *testing.T) {
 }
 
 // Modules write zero for what they do not want.
-func TestNoneOfAVGPUType(t *testing.T) {
+func TestAccPartitionConfig_NoneOfAVGPUType(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.KVM(rig.L40s(0)))
 	c := rig.NewCLI(t, r.Block()+rig.VGPUOf("desks", `types = { "L40S-12Q" = 2, "L40S-24Q" = 0 }`))
@@ -334,7 +334,7 @@ func TestNoneOfAVGPUType(t *testing.T) {
 	}
 }
 
-func TestBadVGPUConfigIsAnErrorAtPlan(t *testing.T) {
+func TestAccPartitionConfig_BadVGPUConfigIsAnErrorAtPlan(t *testing.T) {
 	t.Parallel()
 	onP40 := func(layout string) string { return rig.VGPUOf("desks", layout, rig.OnCards(2)) }
 	onL40S := func(layout string, more ...string) string {

@@ -13,7 +13,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
 )
 
-func TestPartitionOptionsListEachValidCountWithItsMemory(t *testing.T) {
+func TestAccPartitionOptions_PartitionOptionsListEachValidCountWithItsMemory(t *testing.T) {
 	t.Parallel()
 	s := rig.Standalone(rig.Node("hv01"))
 	small := rig.A2("PCIROOT(C0)#PCI(0300)#PCI(0000)")
@@ -66,7 +66,7 @@ resource "terraform_data" "largest" {
 		},
 		resource.TestStep{
 			Config:      r.Block() + "data \"gpu_partition_options\" \"x\" {\n  host = \"hv09\"\n}\n",
-			ExpectError: rig.Says("Unknown host", `host = "hv09"`, "hv01"),
+			ExpectError: rig.SaysAt("host", "Unknown host", "hv09", "hv01"),
 		},
 		resource.TestStep{
 			Config:      r.Block() + "data \"gpu_partition_options\" \"x\" {\n  host = \"hv01\"\n  gpu_id = \"" + rig.Console().ID + "\"\n}\n",

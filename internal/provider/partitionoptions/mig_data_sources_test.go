@@ -10,7 +10,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
 )
 
-func TestPartitionOptionsListMIGProfiles(t *testing.T) {
+func TestAccPartitionOptions_PartitionOptionsListMIGProfiles(t *testing.T) {
 	t.Parallel()
 	s := rig.HGX(rig.H100, 1)
 	s.Hosts[0].GPUs = append(s.Hosts[0].GPUs, rig.MIGCard(1, "A30"))

@@ -10,7 +10,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
 )
 
-func TestPartitionOptionsTellMPSClients(t *testing.T) {
+func TestAccPartitionOptions_PartitionOptionsTellMPSClients(t *testing.T) {
 	t.Parallel()
 	s := rig.GPUHost(2)
 	s.Hosts[0].GPUs[1].ComputeCapability = "6.1"

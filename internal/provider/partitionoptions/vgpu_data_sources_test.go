@@ -11,7 +11,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-func TestPartitionOptionsListVGPUTypes(t *testing.T) {
+func TestAccPartitionOptions_PartitionOptionsListVGPUTypes(t *testing.T) {
 	t.Parallel()
 	s := rig.KVM(rig.L40s(0), rig.L40s(1))
 	s.Hosts[0].GPUs[1].VGPU.Types = append(s.Hosts[0].GPUs[1].VGPU.Types[1:2:2],

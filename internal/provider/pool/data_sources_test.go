@@ -11,7 +11,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-func TestPoolDataSourceShowsWhatIsFree(t *testing.T) {
+func TestAccPoolDataSource_PoolDataSourceShowsWhatIsFree(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	r.SetPool("hv01", "render", rig.GPU0, rig.GPU1)

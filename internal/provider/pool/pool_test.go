@@ -18,7 +18,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-func TestPoolHasTheSameNameOnBothNodesAndGrowsAndShrinksInPlace(t *testing.T) {
+func TestAccPool_PoolHasTheSameNameOnBothNodesAndGrowsAndShrinksInPlace(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	r.Steps(
@@ -70,7 +70,7 @@ func TestPoolHasTheSameNameOnBothNodesAndGrowsAndShrinksInPlace(t *testing.T) {
 	r.WantCounts(16, rig.Both...)
 }
 
-func TestPoolOfAClusterTakesWhatItsSelectorFinds(t *testing.T) {
+func TestAccPool_PoolOfAClusterTakesWhatItsSelectorFinds(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	r.Steps(
@@ -95,7 +95,7 @@ func TestPoolOfAClusterTakesWhatItsSelectorFinds(t *testing.T) {
 	r.WantClaims(rig.Both)
 }
 
-func TestPoolOfHostsGivesAHostUpThatIsTakenOut(t *testing.T) {
+func TestAccPool_PoolOfHostsGivesAHostUpThatIsTakenOut(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	r.Steps(
@@ -117,7 +117,7 @@ func TestPoolOfHostsGivesAHostUpThatIsTakenOut(t *testing.T) {
 	)
 }
 
-func TestPoolOfAnotherNameIsAnotherPool(t *testing.T) {
+func TestAccPool_PoolOfAnotherNameIsAnotherPool(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	r.Steps(
@@ -134,7 +134,7 @@ func TestPoolOfAnotherNameIsAnotherPool(t *testing.T) {
 	)
 }
 
-func TestDismountThatNeedsForceFailsOnTheSecondHostAndTheFirstIsPutBack(t *testing.T) {
+func TestAccPool_DismountThatNeedsForceFailsOnTheSecondHostAndTheFirstIsPutBack(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	r.Must(r.Fleet.EditSimulation(t.Context(), "hv02", func(s *simulated.Simulation) {
@@ -159,7 +159,7 @@ func TestDismountThatNeedsForceFailsOnTheSecondHostAndTheFirstIsPutBack(t *testi
 	)
 }
 
-func TestFaultOnTheSecondHostRollsThePoolOfTheFirstBack(t *testing.T) {
+func TestAccPool_FaultOnTheSecondHostRollsThePoolOfTheFirstBack(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	once := simulated.Fault{Op: simulated.OpSetPoolMembers, Times: 1, Code: backend.Failed, Detail: "the bus is stuck"}
@@ -204,7 +204,7 @@ func TestFaultOnTheSecondHostRollsThePoolOfTheFirstBack(t *testing.T) {
 	)
 }
 
-func TestPoolInUseIsNotDestroyed(t *testing.T) {
+func TestAccPool_PoolInUseIsNotDestroyed(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	r.Steps(
@@ -238,7 +238,7 @@ func TestPoolInUseIsNotDestroyed(t *testing.T) {
 	r.WantDismounted("hv02")
 }
 
-func TestMemberThatARunningVMHasDoesNotLeaveThePool(t *testing.T) {
+func TestAccPool_MemberThatARunningVMHasDoesNotLeaveThePool(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	r.Steps(
@@ -269,7 +269,7 @@ func TestMemberThatARunningVMHasDoesNotLeaveThePool(t *testing.T) {
 	)
 }
 
-func TestPoolThatSomebodyElseMadeIsToBeImported(t *testing.T) {
+func TestAccPool_PoolThatSomebodyElseMadeIsToBeImported(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	r.SetPool("hv02", "Render", rig.GPU1)
@@ -281,7 +281,7 @@ func TestPoolThatSomebodyElseMadeIsToBeImported(t *testing.T) {
 	r.WantUnchanged(before)
 }
 
-func TestPoolAndConfigOfOneRunDoNotShareAGPU(t *testing.T) {
+func TestAccPool_PoolAndConfigOfOneRunDoNotShareAGPU(t *testing.T) {
 	t.Parallel()
 	for name, order := range map[string][2]string{
 		"config first": {"", "depends_on = [gpu_partition_config.vdi]"},
@@ -301,7 +301,7 @@ func TestPoolAndConfigOfOneRunDoNotShareAGPU(t *testing.T) {
 	}
 }
 
-func TestPoolAndConfigOfTwoRunsDoNotShareAGPU(t *testing.T) {
+func TestAccPool_PoolAndConfigOfTwoRunsDoNotShareAGPU(t *testing.T) {
 	t.Parallel()
 	t.Run("the config was there", func(t *testing.T) {
 		t.Parallel()
@@ -357,7 +357,7 @@ func TestPoolAndConfigOfTwoRunsDoNotShareAGPU(t *testing.T) {
 	})
 }
 
-func TestGPUWithPartitionsInUseDoesNotGoIntoAPool(t *testing.T) {
+func TestAccPool_GPUWithPartitionsInUseDoesNotGoIntoAPool(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	r.AddForeignAdapter("avd-01")
@@ -376,7 +376,7 @@ func TestGPUWithPartitionsInUseDoesNotGoIntoAPool(t *testing.T) {
 	r.WantVM("avd-01", gpu.VMRunning, 1)
 }
 
-func TestReservedPoolNameIsRefused(t *testing.T) {
+func TestAccPool_ReservedPoolNameIsRefused(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	r.Steps(resource.TestStep{
@@ -385,7 +385,7 @@ func TestReservedPoolNameIsRefused(t *testing.T) {
 	})
 }
 
-func TestPoolDriftIsSeenAndPutRight(t *testing.T) {
+func TestAccPool_PoolDriftIsSeenAndPutRight(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	r.Steps(
@@ -441,7 +441,7 @@ func TestPoolDriftIsSeenAndPutRight(t *testing.T) {
 	r.WantDismounted("hv02")
 }
 
-func TestPoolDriftIsNamed(t *testing.T) {
+func TestAccPool_PoolDriftIsNamed(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	c := rig.NewCLI(t, r.Block()+rig.RenderPool(rig.SecondGPUs))
@@ -457,9 +457,9 @@ func TestPoolDriftIsNamed(t *testing.T) {
 		"Host hv01, GPU "+rig.GPU1+` is not in pool "render", declared is a member; changed by others`)
 }
 
-// TestReplacedGPUOfAPoolIsDrift puts another card where one of the pool was. On Hyper-V it has
+// TestAccPool_ReplacedGPUOfAPoolIsDrift puts another card where one of the pool was. On Hyper-V it has
 // the id of its slot, on Linux one of its own; a card in another slot is no replacement.
-func TestReplacedGPUOfAPoolIsDrift(t *testing.T) {
+func TestAccPool_ReplacedGPUOfAPoolIsDrift(t *testing.T) {
 	t.Parallel()
 	swap := func(host, id string, card gpu.GPU) func(*rig.Rig) {
 		return func(r *rig.Rig) {
@@ -555,7 +555,7 @@ func TestReplacedGPUOfAPoolIsDrift(t *testing.T) {
 	}
 }
 
-func TestChangeOfPoolPolicyAloneAsksNoHost(t *testing.T) {
+func TestAccPool_ChangeOfPoolPolicyAloneAsksNoHost(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	r.Steps(
@@ -579,7 +579,7 @@ func TestChangeOfPoolPolicyAloneAsksNoHost(t *testing.T) {
 	r.WantDismounted("hv02")
 }
 
-func TestRenamedPoolKeyTakesTheClaimOver(t *testing.T) {
+func TestAccPool_RenamedPoolKeyTakesTheClaimOver(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	keyed := func(key string) string {
@@ -604,7 +604,7 @@ resource "gpu_pool" "render" {
 	c.WantNoChanges()
 }
 
-func TestPoolKeepsItsStateWhileAHostDoesNotAnswer(t *testing.T) {
+func TestAccPool_PoolKeepsItsStateWhileAHostDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	r.Steps(
@@ -628,7 +628,7 @@ func TestPoolKeepsItsStateWhileAHostDoesNotAnswer(t *testing.T) {
 }
 
 // A host that is gone for good leaves the pool although nobody can tell it so.
-func TestDecommissionedHostDoesNotHoldItsPoolHostage(t *testing.T) {
+func TestAccPool_DecommissionedHostDoesNotHoldItsPoolHostage(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Standalone(rig.Node("hv01"), rig.Node("hv02")))
 	c := rig.NewCLI(t, r.BlockFor(rig.Both)+rig.RenderPool(rig.SecondGPUs))
@@ -650,7 +650,7 @@ func TestDecommissionedHostDoesNotHoldItsPoolHostage(t *testing.T) {
 
 // Members that are not known at plan are checked at apply, against the other
 // resources of the run as well.
-func TestPoolMembersThatAreUnknownAtPlan(t *testing.T) {
+func TestAccPool_PoolMembersThatAreUnknownAtPlan(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	hcl := func(second string) string {

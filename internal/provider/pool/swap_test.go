@@ -20,7 +20,7 @@ func pools(list ...[3]string) string {
 
 // Pools that trade GPUs are changed in the order that the host needs, or refused at plan with
 // what to do: a plan that is allowed comes about, and one that is not touches nothing.
-func TestPoolsThatTradeGPUs(t *testing.T) {
+func TestAccPool_PoolsThatTradeGPUs(t *testing.T) {
 	t.Parallel()
 	const one, two, both = `"` + rig.GPU0 + `"`, `"` + rig.GPU1 + `"`, `"` + rig.GPU0 + `", "` + rig.GPU1 + `"`
 	vm := rig.Assignment("avd-01", "pool = { id = gpu_pool.a.id }", rig.WholeGPU(1), rig.MayStop)

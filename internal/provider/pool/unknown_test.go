@@ -7,8 +7,8 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-// TestPoolsThatCannotBeReadAreNotGone: the state keeps the pool, and changing it is refused.
-func TestPoolsThatCannotBeReadAreNotGone(t *testing.T) {
+// TestAccPool_PoolsThatCannotBeReadAreNotGone: the state keeps the pool, and changing it is refused.
+func TestAccPool_PoolsThatCannotBeReadAreNotGone(t *testing.T) {
 	t.Parallel()
 	const why = "Query of Msvm_ResourcePool: generic failure (0x80041001)"
 	r := rig.New(t, rig.TwoNodes())

@@ -174,7 +174,7 @@ func (v *verdicts) once(parallel int, seed uint64) (out string, refused bool, wr
 	if err != nil {
 		return err.Error(), true, ""
 	}
-	out = p.Text()
+	out = p.Outcome().String()
 	said, err := p.Apply(ctx)
 	if err != nil {
 		out += "\n--- apply\n" + err.Error()
@@ -183,12 +183,12 @@ func (v *verdicts) once(parallel int, seed uint64) (out string, refused bool, wr
 			return out, false, "the apply failed"
 		}
 		again, code := terminal.Run(ctx, "apply", "-auto-approve")
-		if out += "\n--- again\n" + again; code != 0 {
+		if out += "\n--- again\n" + again.String(); code != 0 {
 			return out, false, "the next apply did not complete it"
 		}
 	}
 	if again, code := terminal.Run(ctx, "plan", "-detailed-exitcode"); code != 0 {
-		return out + "\n--- second plan\n" + again, false, "a second plan is not empty"
+		return out + "\n--- second plan\n" + again.String(), false, "a second plan is not empty"
 	}
 	return out, false, ""
 }

@@ -11,7 +11,7 @@ import (
 
 // A CDI specification that somebody else wrote is never replaced: the plan says so, nothing is
 // left half done, and a destroy leaves the file alone.
-func TestSpecificationOfSomebodyElse(t *testing.T) {
+func TestAccShare_SpecificationOfSomebodyElse(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(1))
 	config := r.Block() + rig.MPSOn01 + rig.ShareOf("s", rig.OnGPU01, rig.OfMPS, rig.Half) +
@@ -51,7 +51,7 @@ func TestSpecificationOfSomebodyElse(t *testing.T) {
 
 // Nor is it when the config that the share is drawn from is made in the same run: that is not what
 // the host would refuse the share for.
-func TestSpecificationOfSomebodyElseBesideANewConfig(t *testing.T) {
+func TestAccShare_SpecificationOfSomebodyElseBesideANewConfig(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(1))
 	r.Must(r.Fleet.WriteForeignSpec(t.Context(), "gpu01", "s"))
@@ -67,7 +67,7 @@ func TestSpecificationOfSomebodyElseBesideANewConfig(t *testing.T) {
 }
 
 // What would be taken from under the share of another state names that state's owner.
-func TestShareOfAnotherOwnerInTheWayIsSaidWhose(t *testing.T) {
+func TestAccShare_ShareOfAnotherOwnerInTheWayIsSaidWhose(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(1))
 	c := rig.NewCLI(t, r.Block()+rig.MPSOn01)
@@ -79,7 +79,7 @@ func TestShareOfAnotherOwnerInTheWayIsSaidWhose(t *testing.T) {
 }
 
 // A share that leaves a pool which the same run takes away is told how.
-func TestShareThatLeavesThePoolOfTheRun(t *testing.T) {
+func TestAccShare_ShareThatLeavesThePoolOfTheRun(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(1))
 	c := rig.NewCLI(t, r.Block()+rig.MPSOn01+rig.MLPool([]string{"gpu01"})+rig.ShareOf("s", rig.FromPool, rig.Half))

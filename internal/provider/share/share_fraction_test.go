@@ -29,7 +29,7 @@ func mixed() gpu.Snapshot {
 const halves = `memory = { fraction = 0.5 }`
 
 // Half a GPU is half of whatever model it is placed on, and two of them fill it.
-func TestHalfOfAnyGPU(t *testing.T) {
+func TestAccShare_HalfOfAnyGPU(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, mixed())
 	hosts := []string{"gpu01", "gpu02", "gpu03"}
@@ -61,7 +61,7 @@ func TestHalfOfAnyGPU(t *testing.T) {
 }
 
 // A limit above what is requested is oversubscription, in parts as in MiB.
-func TestFractionWithALimit(t *testing.T) {
+func TestAccShare_FractionWithALimit(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, mixed())
 	config := func(more string) string {

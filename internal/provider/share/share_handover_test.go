@@ -15,7 +15,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-func TestAShareOfAnotherOwnerIsLeftAlone(t *testing.T) {
+func TestAccShare_AShareOfAnotherOwnerIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(1))
 	other := rig.NewCLI(t, r.BlockOf("other")+rig.ShareOf("a", rig.OnGPU01, `gpu_ids = ["`+rig.ShareCard(1, 0)+`"]`))
@@ -36,7 +36,7 @@ func TestAShareOfAnotherOwnerIsLeftAlone(t *testing.T) {
 }
 
 // A share whose for_each key changes is taken over where it is, with all that runs in it.
-func TestARenamedKeyTakesTheShareOver(t *testing.T) {
+func TestAccShare_ARenamedKeyTakesTheShareOver(t *testing.T) {
 	t.Parallel()
 	hosts := []string{"gpu01", "gpu02"}
 	for name, test := range map[string]struct {
@@ -78,7 +78,7 @@ func TestARenamedKeyTakesTheShareOver(t *testing.T) {
 
 // A config of another kind is another config, and its shares are other shares: they go
 // before it and come after it.
-func TestAnotherKindOfConfigReplacesItsShares(t *testing.T) {
+func TestAccShare_AnotherKindOfConfigReplacesItsShares(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(1))
 	config := func(kind string) string {
@@ -100,7 +100,7 @@ func TestAnotherKindOfConfigReplacesItsShares(t *testing.T) {
 	)
 }
 
-func TestAMovedShareChangesNothing(t *testing.T) {
+func TestAccShare_AMovedShareChangesNothing(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(1))
 	r.Steps(
@@ -134,7 +134,7 @@ func shareImports() map[string]rig.Imported {
 	}
 }
 
-func TestImportOfAShareIsTheSameAgain(t *testing.T) {
+func TestAccShare_ImportOfAShareIsTheSameAgain(t *testing.T) {
 	t.Parallel()
 	for name, o := range shareImports() {
 		t.Run(name, func(t *testing.T) {
@@ -166,7 +166,7 @@ func TestImportOfAShareIsTheSameAgain(t *testing.T) {
 	}
 }
 
-func TestGeneratedConfigurationOfAShareRoundTrips(t *testing.T) {
+func TestAccShare_GeneratedConfigurationOfAShareRoundTrips(t *testing.T) {
 	t.Parallel()
 	for name, o := range shareImports() {
 		t.Run(name, func(t *testing.T) {
@@ -183,7 +183,7 @@ func TestGeneratedConfigurationOfAShareRoundTrips(t *testing.T) {
 	}
 }
 
-func TestMalformedImportIDsOfSharesAreRefused(t *testing.T) {
+func TestAccShare_MalformedImportIDsOfSharesAreRefused(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(1))
 	r.EditHost("gpu01", func(h *gpu.Host) {

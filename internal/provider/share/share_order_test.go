@@ -20,7 +20,7 @@ func sized(limits map[string]int, more ...string) string {
 
 // A plan that finds one packing of shares would promise too much: they are placed one by
 // one. It is refused, with GPUs that work; and these do, whatever comes first.
-func TestSharesThatFitInSomeOrdersOnlyAreRefusedWithPins(t *testing.T) {
+func TestAccShare_SharesThatFitInSomeOrdersOnlyAreRefusedWithPins(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(1))
 	limits := map[string]int{"a": 20000, "b": 20000, "c": 26000, "d": 26000}
@@ -52,7 +52,7 @@ func TestSharesThatFitInSomeOrdersOnlyAreRefusedWithPins(t *testing.T) {
 
 // What one share gives up another one takes in the same run: the plan says so in every
 // order, and what is raised waits for what is lowered.
-func TestARaiseWaitsForTheCut(t *testing.T) {
+func TestAccShare_ARaiseWaitsForTheCut(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(1))
 	at := fmt.Sprintf("gpu_ids = [%q]", rig.ShareCard(1, 0))
@@ -86,7 +86,7 @@ func TestARaiseWaitsForTheCut(t *testing.T) {
 
 // A share that no reference ties to the config of its host may be made before it, on the
 // GPU that the config then finds taken.
-func TestAShareBesideAConfigOfTheRunSaysWhereItGoes(t *testing.T) {
+func TestAccShare_AShareBesideAConfigOfTheRunSaysWhereItGoes(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(1))
 	config := rig.SharedConfig("mps", rig.ByMPS+fmt.Sprintf("\n  selector = { gpu_ids = { gpu01 = [%q] } }", rig.ShareCard(1, 0)), "gpu01")

@@ -11,7 +11,7 @@ import (
 
 // An apply plans each share again while others are being made. Those that are made by then
 // count once, by their claims, whether or not the state has an owner's name.
-func TestSharesThatFillAPoolAreAllMade(t *testing.T) {
+func TestAccShare_SharesThatFillAPoolAreAllMade(t *testing.T) {
 	t.Parallel()
 	for name, owner := range map[string]string{"owner": "test", "no owner": ""} {
 		t.Run(name, func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestSharesThatFillAPoolAreAllMade(t *testing.T) {
 }
 
 // The ratio is told of shares that are all new, too.
-func TestOversubscriptionByNewSharesIsTold(t *testing.T) {
+func TestAccShare_OversubscriptionByNewSharesIsTold(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(1))
 	limits := `memory = { request_mib = 1024, limit_mib = 30000 }`
@@ -57,7 +57,7 @@ func TestOversubscriptionByNewSharesIsTold(t *testing.T) {
 }
 
 // A quota that is lowered refuses new shares and more of it, and leaves those that are placed.
-func TestAQuotaBelowItsUseLeavesShares(t *testing.T) {
+func TestAccShare_AQuotaBelowItsUseLeavesShares(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(2))
 	shares := func(n int, memory string) string { return manyShares(n, rig.FromPool, rig.TeamA, memory) }
@@ -78,7 +78,7 @@ func TestAQuotaBelowItsUseLeavesShares(t *testing.T) {
 }
 
 // A pool that leaves the GPUs of its shares behind is refused at plan.
-func TestAPoolDoesNotLeaveItsSharesBehind(t *testing.T) {
+func TestAccShare_APoolDoesNotLeaveItsSharesBehind(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(2))
 	c := rig.NewCLI(t, r.Block()+sharedPool()+rig.ShareOf("a", rig.FromPool, rig.Half))
@@ -90,7 +90,7 @@ func TestAPoolDoesNotLeaveItsSharesBehind(t *testing.T) {
 }
 
 // What GPU instances have nothing like is an error inside of mig, and not left out.
-func TestSettingsOfWholeGPUsAreRefusedInsideOfMIG(t *testing.T) {
+func TestAccShare_SettingsOfWholeGPUsAreRefusedInsideOfMIG(t *testing.T) {
 	t.Parallel()
 	for at, settings := range map[string]string{
 		"mig.time_slicing.interval": `time_slicing = { replicas = 2, interval = "long" }`,
@@ -105,7 +105,7 @@ func TestSettingsOfWholeGPUsAreRefusedInsideOfMIG(t *testing.T) {
 }
 
 // Errors of two attributes name both as they are written.
-func TestAttributesThatExcludeEachOtherAreNamed(t *testing.T) {
+func TestAccShare_AttributesThatExcludeEachOtherAreNamed(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.WithMPS(rig.HGX(rig.H100, 1)))
 	for config, names := range map[string]string{
@@ -120,7 +120,7 @@ func TestAttributesThatExcludeEachOtherAreNamed(t *testing.T) {
 
 // How many GPUs a share has part in may be known only at apply. A share that may become
 // another is planned as a replacement, since it is never moved.
-func TestACountThatIsKnownOnlyAtApplyReplacesTheShare(t *testing.T) {
+func TestAccShare_ACountThatIsKnownOnlyAtApplyReplacesTheShare(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(1))
 	counted := func(n int) string {
@@ -131,7 +131,7 @@ func TestACountThatIsKnownOnlyAtApplyReplacesTheShare(t *testing.T) {
 	c.Apply()
 	c.WantNoChanges()
 	c.Write(counted(2))
-	rig.WantSaid(t, c.Ok("plan"), "gpu_share.a must be replaced")
+	rig.WantSaid(t, c.Ok("plan"), "gpu_share.a: replace")
 	c.Apply()
 	if on := r.PlacedOn("gpu01", "a"); len(on) != 2 {
 		t.Errorf("the share is on %v, want 2 GPUs", on)
@@ -139,9 +139,9 @@ func TestACountThatIsKnownOnlyAtApplyReplacesTheShare(t *testing.T) {
 	c.WantNoChanges()
 }
 
-// TestManySharesThatDoNotFitAreSaidOnce has 60 shares refused by one error for a set of devices, and
+// TestAccShare_ManySharesThatDoNotFitAreSaidOnce has 60 shares refused by one error for a set of devices, and
 // not by one for each share.
-func TestManySharesThatDoNotFitAreSaidOnce(t *testing.T) {
+func TestAccShare_ManySharesThatDoNotFitAreSaidOnce(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(2))
 	c := rig.NewCLI(t, r.Block()+sharedPool()+manyShares(60, rig.FromPool, rig.Half))
@@ -153,7 +153,7 @@ func TestManySharesThatDoNotFitAreSaidOnce(t *testing.T) {
 }
 
 // Nor are 300 that ask for no memory, of which each device takes some.
-func TestManySharesWithoutASeatAreSaidOnce(t *testing.T) {
+func TestAccShare_ManySharesWithoutASeatAreSaidOnce(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(2))
 	turns := rig.SharedConfig("turns", "time_slicing = { replicas = 24 }", gpuHosts...) + rig.MLPool(gpuHosts)
@@ -167,7 +167,7 @@ func TestManySharesWithoutASeatAreSaidOnce(t *testing.T) {
 
 // A share that is replaced by one of two GPUs takes another seat: that it and a new share do not fit
 // both is said at plan, and not only by the apply that comes to it last.
-func TestAShareThatIsReplacedByALargerOneTakesMoreSeats(t *testing.T) {
+func TestAccShare_AShareThatIsReplacedByALargerOneTakesMoreSeats(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(1))
 	config := r.Block() + "resource \"gpu_partition_config\" \"turns\" {\n  name = \"turns\"\n  hosts = [\"gpu01\"]\n  time_slicing = { " +

@@ -18,7 +18,7 @@ import (
 
 const shareA = "gpu_share.a"
 
-func TestShareLifecycle(t *testing.T) {
+func TestAccShare_ShareLifecycle(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(1))
 	text, float := knownvalue.StringExact, knownvalue.Float64Exact
@@ -92,7 +92,7 @@ func replaceName(hcl, name string) string {
 	return regexp.MustCompile(`name = "\w+"`).ReplaceAllString(hcl, fmt.Sprintf("name = %q", name))
 }
 
-func TestShareModesFollowTheLayout(t *testing.T) {
+func TestAccShare_ShareModesFollowTheLayout(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		fleet                        gpu.Snapshot
@@ -131,7 +131,7 @@ func TestShareModesFollowTheLayout(t *testing.T) {
 	}
 }
 
-func TestShareOfPinnedGPUs(t *testing.T) {
+func TestAccShare_ShareOfPinnedGPUs(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(1))
 	pin := func(n ...int) string {
@@ -180,7 +180,7 @@ func TestShareOfPinnedGPUs(t *testing.T) {
 }
 
 // What a plan says no to, by its rule.
-func TestBadSharesAreRefusedAtPlan(t *testing.T) {
+func TestAccShare_BadSharesAreRefusedAtPlan(t *testing.T) {
 	t.Parallel()
 	on := rig.Inference(1)
 	for name, test := range map[string]struct {
@@ -269,7 +269,7 @@ func manyShares(n int, more ...string) string {
 }
 
 // Limits may add up to as much as the config says, and the plan shows the ratio.
-func TestOversubscriptionIsTheConfigsToAllow(t *testing.T) {
+func TestAccShare_OversubscriptionIsTheConfigsToAllow(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(1))
 	generous := rig.SharedConfig("mps", `mps = { uid = 1000, oversubscription = 1.5 }`, "gpu01")
@@ -289,7 +289,7 @@ func TestOversubscriptionIsTheConfigsToAllow(t *testing.T) {
 }
 
 // One plan asks each host of a pool once, however many shares it is for.
-func TestAPlanOfManySharesAsksEachHostOnce(t *testing.T) {
+func TestAccShare_APlanOfManySharesAsksEachHostOnce(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(2))
 	hosts := []string{"gpu01", "gpu02"}
@@ -304,7 +304,7 @@ func TestAPlanOfManySharesAsksEachHostOnce(t *testing.T) {
 }
 
 // A share that was pinned is where it is, whatever becomes of the pin, also while it is used.
-func TestAPinThatIsTakenBackMovesNothing(t *testing.T) {
+func TestAccShare_APinThatIsTakenBackMovesNothing(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(1))
 	pin := `gpu_ids = ["` + rig.ShareCard(1, 1) + `"]`
@@ -326,7 +326,7 @@ func TestAPinThatIsTakenBackMovesNothing(t *testing.T) {
 
 // What the driver holds processes to is read back: those that began before the limit, or in no
 // container, go past it, and the share says so for as long as they run.
-func TestEnforcementIsWhatTheDriverTellsOfProcesses(t *testing.T) {
+func TestAccShare_EnforcementIsWhatTheDriverTellsOfProcesses(t *testing.T) {
 	t.Parallel()
 	fleet := rig.Inference(1)
 	for i := range fleet.Hosts[0].GPUs {
@@ -343,7 +343,9 @@ func TestEnforcementIsWhatTheDriverTellsOfProcesses(t *testing.T) {
 	enforced := func(by string) {
 		t.Helper()
 		c.WantNoChanges()
-		rig.WantSaid(t, c.Ok("state", "show", shareA), fmt.Sprintf("enforcement = %q", by))
+		if got := c.Attributes(shareA)["enforcement"]; got != by {
+			t.Errorf("enforcement is %v, want %s", got, by)
+		}
 	}
 	enforced("per_container")
 	pid := r.Computes("gpu01", r.PlacedOn("gpu01", "a")[0], nil, "a", "python")

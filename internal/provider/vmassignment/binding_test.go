@@ -48,7 +48,7 @@ func wantPartition(r *rig.Rig, vm, id string, mib int64) {
 
 // Another config of the run, on another GPU, has nothing to fear of a VM that takes its partition
 // from its own config's GPU, and so may come before it or after it.
-func TestAConfigDoesNotComeTooLateForAVMOfAnother(t *testing.T) {
+func TestAccVMAssignment_AConfigDoesNotComeTooLateForAVMOfAnother(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Standalone(rig.Node("hv01", rig.Desktop("avd-01", 1))))
 	c := rig.NewCLI(t,
@@ -60,7 +60,7 @@ func TestAConfigDoesNotComeTooLateForAVMOfAnother(t *testing.T) {
 	c.WantNoChanges()
 }
 
-func TestAPartitionIsOfTheConfigThatItNames(t *testing.T) {
+func TestAccVMAssignment_APartitionIsOfTheConfigThatItNames(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Standalone(rig.Node("hv01", rig.Desktop("avd-01", 1), rig.Desktop("avd-02", 2), rig.Off(rig.Desktop("avd-03", 3)))))
 	config := func(c, d int, more ...string) string {
@@ -105,7 +105,7 @@ func TestAPartitionIsOfTheConfigThatItNames(t *testing.T) {
 	r.WantFree(gpu.VMRunning, "avd-01", "avd-02", "avd-03")
 }
 
-func TestAConfigThatDoesNotReachTheVM(t *testing.T) {
+func TestAccVMAssignment_AConfigThatDoesNotReachTheVM(t *testing.T) {
 	t.Parallel()
 	const title = "The partition config has no GPU where the VM may run"
 	both := map[string][]string{"hv01": {rig.GPU0, rig.GPU1}, "hv02": {rig.GPU0, rig.GPU1}}
@@ -150,7 +150,7 @@ func TestAConfigThatDoesNotReachTheVM(t *testing.T) {
 	}
 }
 
-func TestPossibleOwnersDecideWhereAConfigHasToBe(t *testing.T) {
+func TestAccVMAssignment_PossibleOwnersDecideWhereAConfigHasToBe(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	r.EditVM("avd-01", func(v *gpu.VM) { v.PossibleOwners = []string{"hv01"} })
@@ -161,7 +161,7 @@ func TestPossibleOwnersDecideWhereAConfigHasToBe(t *testing.T) {
 	})
 }
 
-func TestSizesThatDifferUnderAClusteredVM(t *testing.T) {
+func TestAccVMAssignment_SizesThatDifferUnderAClusteredVM(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	before := r.File()
@@ -175,7 +175,7 @@ func TestSizesThatDifferUnderAClusteredVM(t *testing.T) {
 	r.WantUntouched(before)
 }
 
-func TestAPinBesideTheConfig(t *testing.T) {
+func TestAccVMAssignment_APinBesideTheConfig(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Standalone(rig.Node("hv01", rig.Desktop("avd-01", 1))))
 	before := r.File()
@@ -186,7 +186,7 @@ func TestAPinBesideTheConfig(t *testing.T) {
 }
 
 // A VM that got something else at a start of its own is drift, and the update pins it.
-func TestAVMThatStrayedFromItsConfigComesBack(t *testing.T) {
+func TestAccVMAssignment_AVMThatStrayedFromItsConfigComesBack(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Standalone(rig.Node("hv01", rig.Desktop("avd-01", 1))))
 	c := rig.NewCLI(t, r.Block()+configOn("c", 4, map[string][]string{"hv01": {rig.GPU0, rig.GPU1}})+
@@ -208,7 +208,7 @@ func TestAVMThatStrayedFromItsConfigComesBack(t *testing.T) {
 }
 
 // An assertion that turns out to be wrong puts the VM back as it was.
-func TestAWrongSizeAfterTheStartIsPutBack(t *testing.T) {
+func TestAccVMAssignment_AWrongSizeAfterTheStartIsPutBack(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Standalone(rig.Node("hv01", rig.Desktop("avd-01", 1))))
 	// The driver gives less than its counts at 16 let expect: within the estimate, not as asserted.
@@ -220,7 +220,7 @@ func TestAWrongSizeAfterTheStartIsPutBack(t *testing.T) {
 
 // Every VM that was assigned has a partition of its config with the memory that was promised,
 // or what it was refused for left it alone.
-func TestPartitionsAreOfTheirConfigs(t *testing.T) {
+func TestAccVMAssignment_PartitionsAreOfTheirConfigs(t *testing.T) {
 	t.Parallel()
 	cases := 40
 	if testing.Short() {

@@ -74,7 +74,7 @@ const (
 )
 
 // The claim of a clustered VM does not go with the node that it was written on.
-func TestTheClaimOfAClusteredVMOutlivesItsNode(t *testing.T) {
+func TestAccVMAssignment_TheClaimOfAClusteredVMOutlivesItsNode(t *testing.T) {
 	t.Parallel()
 	for _, fate := range []fates{dead, evicted, removed, repaired, failedBack} {
 		t.Run(string(fate), func(t *testing.T) {
@@ -132,7 +132,7 @@ func repartitioned(hcl string) string {
 }
 
 // A VM that is in another cluster of the provider now gets its record there.
-func TestTheClaimFollowsAVMIntoAnotherCluster(t *testing.T) {
+func TestAccVMAssignment_TheClaimFollowsAVMIntoAnotherCluster(t *testing.T) {
 	t.Parallel()
 	fleet := rig.Cluster("azl", rig.Node("hv01", rig.Desktop("avd-01", 1)))
 	fleet.Hosts = append(fleet.Hosts, rig.Cluster("b", rig.Node("hv02")).Hosts...)

@@ -1,6 +1,7 @@
 package vmassignment_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
@@ -8,9 +9,9 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-// TestUpdateThatCannotBePutBackIsFinishedByTheNextApply lets a VM not start again,
+// TestAccVMAssignment_UpdateThatCannotBePutBackIsFinishedByTheNextApply lets a VM not start again,
 // neither with its new quotas nor with the old ones.
-func TestUpdateThatCannotBePutBackIsFinishedByTheNextApply(t *testing.T) {
+func TestAccVMAssignment_UpdateThatCannotBePutBackIsFinishedByTheNextApply(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Standalone(rig.Node("hv01", rig.Desktop("avd-01", 1))))
 	c := rig.NewCLI(t, r.Block()+rig.Assignment("avd-01", rig.AnyPartition, rig.MayStop))
@@ -19,7 +20,7 @@ func TestUpdateThatCannotBePutBackIsFinishedByTheNextApply(t *testing.T) {
 	c.Write(r.Block() + rig.Assignment("avd-01", "partition = { min_partition_compute = 500 }", rig.MayStop))
 	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "Left half done: hv01", "Still in place on hv01")
 	r.WantVM("avd-01", gpu.VMOff, 1)
-	rig.WantSaid(t, c.Ok("state", "show", "gpu_vm_assignment.a"), "min_partition_compute = 500")
+	rig.WantSaid(t, fmt.Sprint(c.Attributes("gpu_vm_assignment.a")["partition"]), "min_partition_compute:500")
 
 	r.ClearFaults("hv01")
 	rig.WantSaid(t, c.Ok("plan"), "quotas are not the declared ones", "VM avd-01 is off", "could not start it again", "1 to change")
@@ -40,7 +41,7 @@ func TestUpdateThatCannotBePutBackIsFinishedByTheNextApply(t *testing.T) {
 
 // A VM that was to get a partition in the place of a GPU of a pool, and could not be started, has
 // the GPU again. The next apply takes it away for good.
-func TestAMoveFromAPoolThatCannotBePutBackIsFinishedByTheNextApply(t *testing.T) {
+func TestAccVMAssignment_AMoveFromAPoolThatCannotBePutBackIsFinishedByTheNextApply(t *testing.T) {
 	t.Parallel()
 	fleet := rig.Standalone(rig.Node("hv01", rig.Desktop("avd-01", 1)))
 	r := rig.New(t, fleet)
@@ -62,10 +63,10 @@ func TestAMoveFromAPoolThatCannotBePutBackIsFinishedByTheNextApply(t *testing.T)
 	r.WantNoPool("render", "hv01")
 }
 
-// TestAVMThatAConfigStoppedIsOwedItsStart has VMs not start again after a change of the
+// TestAccVMAssignment_AVMThatAConfigStoppedIsOwedItsStart has VMs not start again after a change of the
 // count under them, nor after it was put back: the error and the next plan say which are
 // off, that plan is an update of their assignments, and the apply starts them.
-func TestAVMThatAConfigStoppedIsOwedItsStart(t *testing.T) {
+func TestAccVMAssignment_AVMThatAConfigStoppedIsOwedItsStart(t *testing.T) {
 	t.Parallel()
 	for _, onFailure := range []string{"rollback", "stop"} {
 		t.Run(onFailure, func(t *testing.T) {
@@ -84,7 +85,7 @@ func TestAVMThatAConfigStoppedIsOwedItsStart(t *testing.T) {
 			r.WantVM("avd-01", gpu.VMOff, 1)
 
 			r.ClearFaults("hv01")
-			rig.WantSaid(t, c.Ok("plan"), "VM avd-01 is off: a change of gpu_partition_config", "# gpu_vm_assignment.a will be updated in-place")
+			rig.WantSaid(t, c.Ok("plan"), "VM avd-01 is off: a change of gpu_partition_config", "gpu_vm_assignment.a: update")
 			c.Apply()
 			r.WantVM("avd-01", gpu.VMRunning, 1)
 			c.WantNoChanges()

@@ -18,7 +18,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-func TestTwoResourcesSwapTheirVMs(t *testing.T) {
+func TestAccVMAssignment_TwoResourcesSwapTheirVMs(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	config := func(a, b string, more ...string) string {
@@ -43,7 +43,7 @@ func TestTwoResourcesSwapTheirVMs(t *testing.T) {
 
 // Resources that change VMs among themselves hand them over: nobody is stopped, and nobody is
 // named. Where they are planned one at a time the first cannot know, and names whom it stops.
-func TestSwappedVMsAreHandedOver(t *testing.T) {
+func TestAccVMAssignment_SwappedVMsAreHandedOver(t *testing.T) {
 	t.Parallel()
 	for _, at := range []int{1, 10, 30} {
 		t.Run(fmt.Sprintf("%d at a time", at), rig.WithoutWaiting(func(t *testing.T) {
@@ -75,7 +75,7 @@ func TestSwappedVMsAreHandedOver(t *testing.T) {
 	}
 }
 
-func TestReplaceAndTaintEndWithOneAdapter(t *testing.T) {
+func TestAccVMAssignment_ReplaceAndTaintEndWithOneAdapter(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	c := rig.NewCLI(t, r.Block()+rig.Assignment("avd-01", rig.AnyPartition, rig.MayStop))
@@ -96,7 +96,7 @@ func TestReplaceAndTaintEndWithOneAdapter(t *testing.T) {
 	r.WantFree(gpu.VMRunning, "avd-01")
 }
 
-func TestCreateBeforeDestroyTakesTheClaimOver(t *testing.T) {
+func TestAccVMAssignment_CreateBeforeDestroyTakesTheClaimOver(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	c := rig.NewCLI(t, r.Block()+rig.Assignment("avd-01", rig.AnyPartition, rig.MayStop, "lifecycle { create_before_destroy = true }"))
@@ -114,7 +114,7 @@ func TestCreateBeforeDestroyTakesTheClaimOver(t *testing.T) {
 	r.WantFree(gpu.VMRunning, "avd-01")
 }
 
-func TestARenamedForEachKeyTakesTheClaimOver(t *testing.T) {
+func TestAccVMAssignment_ARenamedForEachKeyTakesTheClaimOver(t *testing.T) {
 	t.Parallel()
 	for name, args := range map[string][]string{"one at a time": {"-parallelism=1"}, "in parallel": nil} {
 		for _, lifecycle := range []string{"", "lifecycle { create_before_destroy = true }"} {
@@ -146,7 +146,7 @@ resource "gpu_vm_assignment" "avd" {
 	}
 }
 
-func TestAMovedBlockChangesNothing(t *testing.T) {
+func TestAccVMAssignment_AMovedBlockChangesNothing(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	var token string
@@ -170,7 +170,7 @@ func TestAMovedBlockChangesNothing(t *testing.T) {
 	)
 }
 
-func TestARemovedResourceFreesItsVMForANewOne(t *testing.T) {
+func TestAccVMAssignment_ARemovedResourceFreesItsVMForANewOne(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	r.Steps(
@@ -187,7 +187,7 @@ func TestARemovedResourceFreesItsVMForANewOne(t *testing.T) {
 	r.WantFree(gpu.VMRunning, "avd-01")
 }
 
-func TestWithoutAnOwnerAVMChangesHandsInTwoApplies(t *testing.T) {
+func TestAccVMAssignment_WithoutAnOwnerAVMChangesHandsInTwoApplies(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	block := r.BlockOf("")
@@ -204,7 +204,7 @@ func TestWithoutAnOwnerAVMChangesHandsInTwoApplies(t *testing.T) {
 	)
 }
 
-func TestAChangedOwnerIsWrittenToTheHostsAndLosesNothing(t *testing.T) {
+func TestAccVMAssignment_AChangedOwnerIsWrittenToTheHostsAndLosesNothing(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	config := func(owner string) string {
@@ -231,7 +231,7 @@ func TestAChangedOwnerIsWrittenToTheHostsAndLosesNothing(t *testing.T) {
 	}
 }
 
-func TestATargetSeesAndChangesOnlyItself(t *testing.T) {
+func TestAccVMAssignment_ATargetSeesAndChangesOnlyItself(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	part := "partition = { config = gpu_partition_config.vdi.id }"
@@ -249,7 +249,7 @@ func TestATargetSeesAndChangesOnlyItself(t *testing.T) {
 	r.WantHeld(gpu.VMRunning, "avd-04")
 }
 
-func TestAVMThatStartedSinceThePlanIsNotStopped(t *testing.T) {
+func TestAccVMAssignment_AVMThatStartedSinceThePlanIsNotStopped(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	c := rig.NewCLI(t, r.Block()+rig.Assignment("avd-03", rig.AnyPartition))
@@ -262,7 +262,7 @@ func TestAVMThatStartedSinceThePlanIsNotStopped(t *testing.T) {
 	}
 }
 
-func TestAVMThatStoppedSinceThePlanStaysOff(t *testing.T) {
+func TestAccVMAssignment_AVMThatStoppedSinceThePlanStaysOff(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	c := rig.NewCLI(t, r.Block()+rig.Assignment("avd-01", rig.AnyPartition, rig.MayStop))
@@ -273,7 +273,7 @@ func TestAVMThatStoppedSinceThePlanStaysOff(t *testing.T) {
 	c.WantNoChanges()
 }
 
-func TestAVMThatMovedSinceThePlanIsServedWhereItIs(t *testing.T) {
+func TestAccVMAssignment_AVMThatMovedSinceThePlanIsServedWhereItIs(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	config := func(quotas string) string {
@@ -295,7 +295,7 @@ func TestAVMThatMovedSinceThePlanIsServedWhereItIs(t *testing.T) {
 	r.WantFree(gpu.VMRunning, "avd-01")
 }
 
-func TestAVMThatGotAPartitionSinceThePlanIsLeftAlone(t *testing.T) {
+func TestAccVMAssignment_AVMThatGotAPartitionSinceThePlanIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	c := rig.NewCLI(t, r.Block()+rig.Assignment("avd-01", rig.AnyPartition, rig.MayStop))
@@ -308,7 +308,7 @@ func TestAVMThatGotAPartitionSinceThePlanIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestAFailoverIsNotAChange(t *testing.T) {
+func TestAccVMAssignment_AFailoverIsNotAChange(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	config := func(more string) string {
@@ -347,7 +347,7 @@ func TestAFailoverIsNotAChange(t *testing.T) {
 	}
 }
 
-func TestAReferenceChangesBetweenNameAndIDInPlace(t *testing.T) {
+func TestAccVMAssignment_AReferenceChangesBetweenNameAndIDInPlace(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	token := ""
@@ -378,7 +378,7 @@ func TestAReferenceChangesBetweenNameAndIDInPlace(t *testing.T) {
 	r.WantFree(gpu.VMRunning, "finance-01")
 }
 
-func TestANameThatIsOutOfDateIsAWarningAndStillMeansItsVM(t *testing.T) {
+func TestAccVMAssignment_ANameThatIsOutOfDateIsAWarningAndStillMeansItsVM(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	c := rig.NewCLI(t, r.Block()+rig.Assignment("avd-01", rig.AnyPartition, rig.MayStop))
@@ -394,7 +394,7 @@ func TestANameThatIsOutOfDateIsAWarningAndStillMeansItsVM(t *testing.T) {
 	r.WantFree(gpu.VMRunning, "finance-01", "avd-01")
 }
 
-func TestAVMThatIsKnownOnlyAtApply(t *testing.T) {
+func TestAccVMAssignment_AVMThatIsKnownOnlyAtApply(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	machine := func(id string) string {
@@ -424,7 +424,7 @@ func TestAVMThatIsKnownOnlyAtApply(t *testing.T) {
 	r.WantFree(gpu.VMRunning, "avd-01", "avd-04")
 }
 
-func TestTwoInstancesThatTurnOutToMeanOneVMStopAtTheSecond(t *testing.T) {
+func TestAccVMAssignment_TwoInstancesThatTurnOutToMeanOneVMStopAtTheSecond(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	c := rig.NewCLI(t, r.Block()+`
@@ -450,7 +450,7 @@ resource "gpu_vm_assignment" "a" {
 	r.WantFree(gpu.VMOff, "avd-03")
 }
 
-func TestUnknownPartsWaitForTheApplyAndNeverCrash(t *testing.T) {
+func TestAccVMAssignment_UnknownPartsWaitForTheApplyAndNeverCrash(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Standalone(rig.Node("edge", rig.Desktop("vm-1", 1))))
 	// Step by step: each value is first unknown, as the output of a resource that the
@@ -506,7 +506,7 @@ func TestUnknownPartsWaitForTheApplyAndNeverCrash(t *testing.T) {
 	)
 }
 
-func TestAnUnknownConfigIsCheckedAtApply(t *testing.T) {
+func TestAccVMAssignment_AnUnknownConfigIsCheckedAtApply(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	config := func(id string) string {
@@ -521,7 +521,7 @@ func TestAnUnknownConfigIsCheckedAtApply(t *testing.T) {
 	)
 }
 
-func TestAVMThatWasDeletedLeavesTheState(t *testing.T) {
+func TestAccVMAssignment_AVMThatWasDeletedLeavesTheState(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	c := rig.NewCLI(t, r.Block()+rig.AssignmentOf("a", "avd-03", rig.AnyPartition)+rig.AssignmentOf("b", "avd-06", rig.AnyPartition))
@@ -539,7 +539,7 @@ func TestAVMThatWasDeletedLeavesTheState(t *testing.T) {
 	c.WantNoChanges()
 }
 
-func TestAVMWhoseHostDoesNotAnswerStaysInTheState(t *testing.T) {
+func TestAccVMAssignment_AVMWhoseHostDoesNotAnswerStaysInTheState(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	config := func(more ...string) string {
@@ -568,7 +568,7 @@ func TestAVMWhoseHostDoesNotAnswerStaysInTheState(t *testing.T) {
 	r.WantHeld(gpu.VMOff, "avd-03", "avd-06")
 }
 
-func TestAnUnreachableHostIsGivenUpWithAWarning(t *testing.T) {
+func TestAccVMAssignment_AnUnreachableHostIsGivenUpWithAWarning(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	c := rig.NewCLI(t, r.Block(`on_unreachable = "keep"`)+rig.Assignment("avd-03", rig.AnyPartition))
@@ -579,7 +579,7 @@ func TestAnUnreachableHostIsGivenUpWithAWarning(t *testing.T) {
 	r.WantHeld(gpu.VMOff, "avd-03")
 }
 
-func TestOnlyAPermissionIsToldToTheHost(t *testing.T) {
+func TestAccVMAssignment_OnlyAPermissionIsToldToTheHost(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	config := func(power string) string {
@@ -631,7 +631,7 @@ func TestOnlyAPermissionIsToldToTheHost(t *testing.T) {
 	)
 }
 
-func TestAnAssignmentWhoseClaimWasLostIsNotDestroyed(t *testing.T) {
+func TestAccVMAssignment_AnAssignmentWhoseClaimWasLostIsNotDestroyed(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	c := rig.NewCLI(t, r.Block()+rig.Assignment("avd-03", rig.AnyPartition))

@@ -15,7 +15,7 @@ import (
 
 // A setting that a running VM takes changes in the same run as the layout of its partition:
 // what the VM holds afterwards is not what it held.
-func TestLiveSettingChangesWithTheLayout(t *testing.T) {
+func TestAccVMAssignment_LiveSettingChangesWithTheLayout(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	const yes = "allow_shutdown = true"
@@ -42,7 +42,7 @@ func TestLiveSettingChangesWithTheLayout(t *testing.T) {
 
 // A setting that a running VM takes changes in the same run as the config that the partition is of:
 // the VM is stopped, and the state says what it holds afterwards.
-func TestLiveSettingChangesWithTheConfig(t *testing.T) {
+func TestAccVMAssignment_LiveSettingChangesWithTheConfig(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Standalone(rig.Node("hv01", rig.Desktop("avd-01", 1))))
 	config := r.Block() + configOn("c", 8, map[string][]string{"hv01": {rig.GPU0}}) + configOn("d", 2, map[string][]string{"hv01": {rig.GPU1}})

@@ -7,9 +7,9 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-// TestVMThatCannotBeReadIsNotGone: neither one whose settings nor one of a host that cannot
+// TestAccVMAssignment_VMThatCannotBeReadIsNotGone: neither one whose settings nor one of a host that cannot
 // list its VMs is proposed anything, and only a change of it is refused.
-func TestVMThatCannotBeReadIsNotGone(t *testing.T) {
+func TestAccVMAssignment_VMThatCannotBeReadIsNotGone(t *testing.T) {
 	t.Parallel()
 	const why = "Query of Msvm_VirtualSystemSettingData: generic failure (0x80041001)"
 	for name, hide := range map[string]func(*gpu.Host){
@@ -49,7 +49,7 @@ func TestVMThatCannotBeReadIsNotGone(t *testing.T) {
 }
 
 // A run that goes on without a host plans for a VM that may be there, and makes nothing of it.
-func TestVMThatMayBeOnASilentHost(t *testing.T) {
+func TestAccVMAssignment_VMThatMayBeOnASilentHost(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	r.Silent(true, "hv02")
@@ -61,7 +61,7 @@ func TestVMThatMayBeOnASilentHost(t *testing.T) {
 
 // Where the fleet is may be known only at apply: a VM is looked for then, and one that has its
 // partition keeps it.
-func TestAVMOfAFleetThatIsKnownOnlyAtApply(t *testing.T) {
+func TestAccVMAssignment_AVMOfAFleetThatIsKnownOnlyAtApply(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	hcl := func(generation int) string {

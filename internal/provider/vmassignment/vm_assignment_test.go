@@ -19,7 +19,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-func TestARunningVMIsStoppedGivenAPartitionAndStarted(t *testing.T) {
+func TestAccVMAssignment_ARunningVMIsStoppedGivenAPartitionAndStarted(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	config := func(more ...string) string {
@@ -66,7 +66,7 @@ func TestARunningVMIsStoppedGivenAPartitionAndStarted(t *testing.T) {
 	r.WantClaims([]string{"hv01"})
 }
 
-func TestAVMThatIsOffStaysOffAndShowsItsPartitionOnceItRuns(t *testing.T) {
+func TestAccVMAssignment_AVMThatIsOffStaysOffAndShowsItsPartitionOnceItRuns(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	config := r.Block() + rig.Assignment("avd-03", rig.AnyPartition)
@@ -103,7 +103,7 @@ func TestAVMThatIsOffStaysOffAndShowsItsPartitionOnceItRuns(t *testing.T) {
 	r.WantVM("avd-03", gpu.VMRunning, 0)
 }
 
-func TestADestroyThatMayNotStopTheVMIsRefusedAtPlan(t *testing.T) {
+func TestAccVMAssignment_ADestroyThatMayNotStopTheVMIsRefusedAtPlan(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	config := r.Block() + rig.Assignment("avd-03", rig.AnyPartition)
@@ -123,7 +123,7 @@ func TestADestroyThatMayNotStopTheVMIsRefusedAtPlan(t *testing.T) {
 	)
 }
 
-func TestStartAfterNeverLeavesTheVMOff(t *testing.T) {
+func TestAccVMAssignment_StartAfterNeverLeavesTheVMOff(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	r.Steps(resource.TestStep{
@@ -133,7 +133,7 @@ func TestStartAfterNeverLeavesTheVMOff(t *testing.T) {
 	r.WantVM("avd-01", gpu.VMOff, 0)
 }
 
-func TestNextOffWaitsForTheVMAndIsMadeOnceItIsOff(t *testing.T) {
+func TestAccVMAssignment_NextOffWaitsForTheVMAndIsMadeOnceItIsOff(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	config := r.Block() + rig.Assignment("avd-01", rig.AnyPartition, `power = { when = "next_off" }`)
@@ -172,7 +172,7 @@ func TestNextOffWaitsForTheVMAndIsMadeOnceItIsOff(t *testing.T) {
 }
 
 // What a setting was before is remembered from when it is written, not from when it was to wait.
-func TestAPendingAssignmentGivesSettingsBack(t *testing.T) {
+func TestAccVMAssignment_APendingAssignmentGivesSettingsBack(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	config := r.Block() + rig.Assignment("avd-01", rig.AnyPartition, `automatic_stop_action = "turn_off"`, `power = { when = "next_off" }`)
@@ -193,7 +193,7 @@ func TestAPendingAssignmentGivesSettingsBack(t *testing.T) {
 	want(gpu.StopSave)()
 }
 
-func TestAPendingAssignmentIsMadeWhenItNeedNotWaitAnyMore(t *testing.T) {
+func TestAccVMAssignment_APendingAssignmentIsMadeWhenItNeedNotWaitAnyMore(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	r.Steps(
@@ -212,7 +212,7 @@ func TestAPendingAssignmentIsMadeWhenItNeedNotWaitAnyMore(t *testing.T) {
 	)
 }
 
-func TestAPendingChangeLeavesTheVMWhatItHas(t *testing.T) {
+func TestAccVMAssignment_APendingChangeLeavesTheVMWhatItHas(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	config := func(quotas, when string) string {
@@ -255,7 +255,7 @@ func TestAPendingChangeLeavesTheVMWhatItHas(t *testing.T) {
 	r.WantVM("avd-01", gpu.VMRunning, 0)
 }
 
-func TestAPendingAssignmentIsDestroyedWithoutTouchingTheVM(t *testing.T) {
+func TestAccVMAssignment_APendingAssignmentIsDestroyedWithoutTouchingTheVM(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	r.Steps(resource.TestStep{
@@ -266,7 +266,7 @@ func TestAPendingAssignmentIsDestroyedWithoutTouchingTheVM(t *testing.T) {
 	r.WantClaims([]string{"hv01"})
 }
 
-func TestALockedGuestIsForcedOnlyWhenAllowed(t *testing.T) {
+func TestAccVMAssignment_ALockedGuestIsForcedOnlyWhenAllowed(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	r.Must(r.Fleet.SetGuest(context.Background(), "avd-01", simulated.Guest{Locked: true}))
@@ -290,7 +290,7 @@ func TestALockedGuestIsForcedOnlyWhenAllowed(t *testing.T) {
 	)
 }
 
-func TestAGuestThatDoesNotHearIsTurnedOffOnlyWhenAllowed(t *testing.T) {
+func TestAccVMAssignment_AGuestThatDoesNotHearIsTurnedOffOnlyWhenAllowed(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	r.Must(r.Fleet.SetGuest(context.Background(), "avd-01", simulated.Guest{NoIntegration: true}))
@@ -308,7 +308,7 @@ func TestAGuestThatDoesNotHearIsTurnedOffOnlyWhenAllowed(t *testing.T) {
 	)
 }
 
-func TestAGuestThatIsTooSlowIsStartedAgain(t *testing.T) {
+func TestAccVMAssignment_AGuestThatIsTooSlowIsStartedAgain(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	r.Must(r.Fleet.SetGuest(context.Background(), "avd-01", simulated.Guest{ShutdownMS: 1500}))
@@ -319,7 +319,7 @@ func TestAGuestThatIsTooSlowIsStartedAgain(t *testing.T) {
 	r.WantVM("avd-01", gpu.VMRunning, 0)
 }
 
-func TestAVMThatDoesNotStartWithItsGPUIsPutBackAndRuns(t *testing.T) {
+func TestAccVMAssignment_AVMThatDoesNotStartWithItsGPUIsPutBackAndRuns(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	r.Must(r.Fleet.SetGuest(context.Background(), "avd-01", simulated.Guest{StartFails: simulated.StartFailsWithGPU}))
@@ -335,7 +335,7 @@ func TestAVMThatDoesNotStartWithItsGPUIsPutBackAndRuns(t *testing.T) {
 	r.WantClaims([]string{"hv01"})
 }
 
-func TestSettingsAreWrittenOnlyWhenSetAndPutBack(t *testing.T) {
+func TestAccVMAssignment_SettingsAreWrittenOnlyWhenSetAndPutBack(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	before := r.Machine("avd-01")
@@ -404,7 +404,7 @@ func TestSettingsAreWrittenOnlyWhenSetAndPutBack(t *testing.T) {
 	}
 }
 
-func TestQuotasAreWrittenChangedAndTakenBack(t *testing.T) {
+func TestAccVMAssignment_QuotasAreWrittenChangedAndTakenBack(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	config := func(partition string) string {
@@ -452,7 +452,7 @@ func TestQuotasAreWrittenChangedAndTakenBack(t *testing.T) {
 	)
 }
 
-func TestVRAMIsAnAssertion(t *testing.T) {
+func TestAccVMAssignment_VRAMIsAnAssertion(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	config := func(mib string) string {
@@ -466,7 +466,7 @@ func TestVRAMIsAnAssertion(t *testing.T) {
 	)
 }
 
-func TestAPinIsForStandaloneHostsOnly(t *testing.T) {
+func TestAccVMAssignment_APinIsForStandaloneHostsOnly(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Standalone(rig.Node("edge", rig.Desktop("vm-1", 1))))
 	r.Steps(
@@ -502,7 +502,7 @@ func TestAPinIsForStandaloneHostsOnly(t *testing.T) {
 	c.Steps(c.Rejects(c.Block()+rig.Assignment("avd-03", `partition = { gpu_id = "`+rig.GPU0+`" }`), "A clustered VM is pinned to a GPU"))
 }
 
-func TestAVMMovesFromAPartitionToAPoolInOneStop(t *testing.T) {
+func TestAccVMAssignment_AVMMovesFromAPartitionToAPoolInOneStop(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	const pool = `
@@ -592,7 +592,7 @@ resource "gpu_pool" "p" {
 	)
 }
 
-func TestADeviceIsDismountedForTheAssignmentAndMountedBack(t *testing.T) {
+func TestAccVMAssignment_ADeviceIsDismountedForTheAssignmentAndMountedBack(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Standalone(rig.Node("edge", rig.Desktop("vm-1", 1))))
 	dismounted := func(id string) bool {
@@ -642,7 +642,7 @@ func TestADeviceIsDismountedForTheAssignmentAndMountedBack(t *testing.T) {
 
 // A GPU whose driver brings no mitigations comes off its host by force alone, and is
 // imported and mounted back as it was given.
-func TestADeviceIsDismountedByForce(t *testing.T) {
+func TestAccVMAssignment_ADeviceIsDismountedByForce(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Standalone(rig.Node("edge", rig.Off(rig.Desktop("vm-1", 1)))))
 	r.Must(r.Fleet.EditSimulation(t.Context(), "edge", func(s *simulated.Simulation) {
@@ -671,7 +671,7 @@ func TestADeviceIsDismountedByForce(t *testing.T) {
 	is(false, 0)
 }
 
-func TestADeviceThatOthersDismountedStaysDismounted(t *testing.T) {
+func TestAccVMAssignment_ADeviceThatOthersDismountedStaysDismounted(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Standalone(rig.Node("edge", rig.Off(rig.Desktop("vm-1", 1)))))
 	r.Must(r.Fleet.Edit(context.Background(), func(s *gpu.Snapshot) error {
@@ -688,7 +688,7 @@ func TestADeviceThatOthersDismountedStaysDismounted(t *testing.T) {
 	r.WantVM("vm-1", gpu.VMOff, 0)
 }
 
-func TestAPartitionThatWasTakenAwayIsGivenAgain(t *testing.T) {
+func TestAccVMAssignment_APartitionThatWasTakenAwayIsGivenAgain(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	config := func(more ...string) string {
@@ -717,7 +717,7 @@ func TestAPartitionThatWasTakenAwayIsGivenAgain(t *testing.T) {
 	)
 }
 
-func TestWhatCannotBePutBackIsToldAndRepaired(t *testing.T) {
+func TestAccVMAssignment_WhatCannotBePutBackIsToldAndRepaired(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	c := rig.NewCLI(t, r.Block()+rig.Assignment("avd-01", rig.AnyPartition, rig.MayStop))
@@ -734,7 +734,7 @@ func TestWhatCannotBePutBackIsToldAndRepaired(t *testing.T) {
 	r.WantClaims([]string{"hv01"})
 }
 
-func TestAnotherPartitionCountGivesTheVMAnotherPartitionInOneStop(t *testing.T) {
+func TestAccVMAssignment_AnotherPartitionCountGivesTheVMAnotherPartitionInOneStop(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	config := func(count int) string {
@@ -757,7 +757,7 @@ func TestAnotherPartitionCountGivesTheVMAnotherPartitionInOneStop(t *testing.T) 
 }
 
 // What a level relaxes and the host refuses all the same is said once.
-func TestAVMThatMustBeOffIsToldOnce(t *testing.T) {
+func TestAccVMAssignment_AVMThatMustBeOffIsToldOnce(t *testing.T) {
 	t.Parallel()
 	for _, level := range []string{"error", "warning", "off"} {
 		r := rig.New(t, rig.TwoNodes())

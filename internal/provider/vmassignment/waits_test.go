@@ -9,7 +9,7 @@ import (
 
 // A VM that is saved or paused, or on its way up or down, is not off: its assignment waits on, without a
 // difference in every plan. Once it is made, it knows what the settings were before.
-func TestAnAssignmentWaitsForAVMThatDoesNotRun(t *testing.T) {
+func TestAccVMAssignment_AnAssignmentWaitsForAVMThatDoesNotRun(t *testing.T) {
 	t.Parallel()
 	for _, state := range []gpu.VMState{gpu.VMRunning, gpu.VMPaused, gpu.VMSaved, gpu.VMStarting, gpu.VMStopping} {
 		t.Run(string(state), func(t *testing.T) {

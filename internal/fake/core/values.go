@@ -4,11 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/google/go-cmp/cmp"
 	tfjson "github.com/hashicorp/terraform-json"
 	"github.com/hashicorp/terraform-plugin-testing/terraform"
 	"github.com/zclconf/go-cty/cty"
@@ -294,83 +293,12 @@ func flatten(into map[string]string, at string, v any) {
 	}
 }
 
-// imported is how many objects the plan imports.
-func (p *Plan) imported() int {
-	n := 0
-	for _, c := range p.changes {
-		if c.importing != nil {
-			n++
-		}
-	}
-	return n
-}
-
-// Text is the plan for people: what happens to each instance, and how many of each.
-func (p *Plan) Text() string {
+// differences are what changes of each instance, for a test that wants nothing to.
+func (p *Plan) differences() string {
 	var b strings.Builder
-	added, changed, destroyed, imported := 0, 0, 0, p.imported()
 	for _, c := range p.changes {
-		says := map[action]string{
-			create: "will be created", update: "will be updated in-place", remove: "will be destroyed", replace: "must be replaced",
-			swap: "must be replaced",
-			read: "will be read during apply",
-		}[c.action]
-		if c.reason == "tainted" {
-			says = "is tainted, so must be replaced"
-		}
-		if c.importing != nil && c.action == noop {
-			says = "will be imported"
-		}
-		switch c.action {
-		case create:
-			added++
-		case update:
-			changed++
-		case remove:
-			destroyed++
-		case replace, swap:
-			added++
-			destroyed++
-		}
-		if says == "" {
-			continue
-		}
-		fmt.Fprintf(&b, "  # %s %s\n", c.address, says)
-		before, after := map[string]any{}, map[string]any{}
-		if m, ok := plain(c.before).(map[string]any); ok {
-			before = m
-		}
-		if m, ok := plain(c.after).(map[string]any); ok {
-			after = m
-		}
-		unknown, _ := unknowns(c.after).(map[string]any)
-		for _, k := range slices.Sorted(maps.Keys(c.after.Type().AttributeTypes())) {
-			was, will := oneLine(before[k]), oneLine(after[k])
-			if u, ok := unknown[k]; ok {
-				if u == true {
-					will = "(known after apply)"
-				} else {
-					will += " with more that is known after apply"
-				}
-			}
-			if was != will && c.action != remove {
-				fmt.Fprintf(&b, "      %s = %s -> %s\n", k, was, will)
-			}
-		}
-	}
-	if p.Empty() && imported == 0 {
-		b.WriteString("\nNo changes. Your infrastructure matches the configuration.\n")
-		return b.String()
-	}
-	b.WriteString("\nPlan: ")
-	if imported > 0 {
-		fmt.Fprintf(&b, "%d to import, ", imported)
-	}
-	fmt.Fprintf(&b, "%d to add, %d to change, %d to destroy.\n", added, changed, destroyed)
-	outputs := p.outputChanges()
-	for _, name := range slices.Sorted(maps.Keys(outputs)) {
-		if c := outputs[name]; c.action != noop {
-			fmt.Fprintf(&b, "  %s = %s -> %s\n", name, oneLine(plain(c.before)), oneLine(plain(c.after)))
+		if c.action != noop {
+			fmt.Fprintf(&b, "%s, %s:\n%s", c.address, c.action, cmp.Diff(plain(c.before), plain(c.after)))
 		}
 	}
 	return b.String()
