@@ -14,7 +14,7 @@ type service struct {
 	role     gpu.ControllerRole
 }
 
-// services are those that are known. Azure Local has its own on every node: nothing there tells
+// services are those that are known (assumption hyperv-other-services). Azure Local has its own on every node: nothing there tells
 // whether Azure sets partition counts too, which people declare.
 var services = []service{
 	{"SCVMMAgent", "Virtual Machine Manager", gpu.BrokerController},

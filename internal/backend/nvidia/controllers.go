@@ -27,7 +27,7 @@ type program struct {
 	where func(dir string) bool
 }
 
-// programs are those that are known, the special before the general.
+// programs are those that are known, the special before the general (assumption linux-other-programs).
 var programs = []program{
 	{name: "nvidia-mig-manager", role: gpu.LayoutController},
 	{name: "mig-parted", role: gpu.LayoutController},

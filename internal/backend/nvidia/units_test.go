@@ -121,9 +121,11 @@ func TestWhoDividesGPUsAtBoot(t *testing.T) {
 		"Bottlerocket": {
 			unit: "nvidia-migmanager.service", state: "enabled", want: []gpu.Controller{{Name: "nvidia-migmanager", Role: gpu.LayoutController}},
 		},
-		"disabled":             {unit: "nvidia-mig-manager.service", state: "disabled"},
-		"a consumer":           {unit: "slurmd.service", state: "enabled"},
-		"GKE":                  {file: `{"GPUPartitionSize": "1g.5gb"}`, want: []gpu.Controller{{Name: "partition_gpu", Role: gpu.LayoutController}}},
+		"disabled":   {unit: "nvidia-mig-manager.service", state: "disabled"},
+		"a consumer": {unit: "slurmd.service", state: "enabled"},
+		"GKE": {
+			file: `{"GPUPartitionSize": "1g.5gb"}`, want: []gpu.Controller{{Name: "partition_gpu", Role: gpu.LayoutController}},
+		},
 		"GKE, whole GPUs":      {file: `{"GPUPartitionSize": "", "MaxTimeSharedClientsPerGPU": 2}`},
 		"a file of somebody's": {file: `GPUPartitionSize=1g.5gb`},
 	} {
@@ -160,9 +162,11 @@ func TestHAMiByItsMode(t *testing.T) {
 		"another node's":        {config: nodes(`{"name": "ab", "operatingmode": "mig"}`), want: allocates},
 		"no mode is the core's": {config: nodes(`{"name": "a", "devicesplitcount": 4}`), want: allocates},
 		"the last entry counts": {config: nodes(core + "," + mig), want: divides},
-		"known by its variable": {config: nodes(mig), args: []string{"nvidia-device-plugin"}, env: []string{"HOOK_PATH=/usr/local"}, want: divides},
-		"no configuration":      {want: divides},
-		"none that is read":     {config: "nodeconfig: []", want: divides},
+		"known by its variable": {
+			config: nodes(mig), args: []string{"nvidia-device-plugin"}, env: []string{"HOOK_PATH=/usr/local"}, want: divides,
+		},
+		"no configuration":  {want: divides},
+		"none that is read": {config: "nodeconfig: []", want: divides},
 		"NVIDIA's": {
 			config: nodes(mig), args: []string{"nvidia-device-plugin", "--mig-strategy=mixed"}, env: []string{"NVIDIA_MIG_MONITOR_DEVICES=all"},
 		},
@@ -198,8 +202,10 @@ func TestDeclaredControllers(t *testing.T) {
 		"batch": gpu.ConsumerController, "slurmd": gpu.LayoutController, "elsewhere": gpu.LayoutController,
 	})
 	want := []gpu.Controller{
-		{Name: "acme-gpu-divider-daemon", Role: gpu.LayoutController}, {Name: "batch", Role: gpu.ConsumerController},
-		{Name: "divide-gpus", Role: gpu.LayoutController}, {Name: "slurmd", Role: gpu.LayoutController},
+		{Name: "acme-gpu-divider-daemon", Role: gpu.LayoutController},
+		{Name: "batch", Role: gpu.ConsumerController},
+		{Name: "divide-gpus", Role: gpu.LayoutController},
+		{Name: "slurmd", Role: gpu.LayoutController},
 	}
 	if diff := cmp.Diff(want, inventory(t, b).Controllers); diff != "" {
 		t.Errorf("controllers (-want +got):\n%s", diff)
