@@ -36,7 +36,7 @@ func declaredControllers(stateDir string) (map[string]gpu.ControllerRole, error)
 		err = document.Read(text, &declared)
 	}
 	if err != nil {
-		return nil, fmt.Errorf(`%s, in which people declare controllers, cannot be read: %w; write names and roles, such as {"acme-gpud": "layout"}`,
+		return nil, fmt.Errorf(`%s declares controllers and cannot be read: %w; write names and roles, such as {"acme-gpud": "layout"}`,
 			path, err)
 	}
 	for name, role := range declared {

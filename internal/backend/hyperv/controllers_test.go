@@ -1,7 +1,9 @@
 package hyperv_test
 
 import (
+	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -74,4 +76,17 @@ func TestServicesThatCannotBeRead(t *testing.T) {
 		t.Errorf("what is unknown is %v", got.Unknown)
 	}
 	unknownNotAbsent(t, "Win32_Service", whole, got)
+}
+
+// What is looked for, people can read.
+func TestThePageHasEachService(t *testing.T) {
+	page, err := os.ReadFile("../../../templates/guides/who-owns-what.md.tmpl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range hyperv.Services() {
+		if !strings.Contains(string(page), "`"+name+"`") {
+			t.Errorf("the page does not have %s", name)
+		}
+	}
 }

@@ -3,11 +3,14 @@
 package nvidia_test
 
 import (
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia"
 	fakenvml "github.com/gpufleet/terraform-provider-gpu/internal/fake/nvml"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -221,5 +224,18 @@ func TestTheDriversNameWins(t *testing.T) {
 	h := inventory(t, f.backend)
 	if h.GPUs[0].Model != "NVIDIA GB200" || h.GPUs[1].Model != "NVIDIA X1000" {
 		t.Errorf("the GPUs are %q and %q", h.GPUs[0].Model, h.GPUs[1].Model)
+	}
+}
+
+// What is looked for, people can read.
+func TestThePageHasEachProgram(t *testing.T) {
+	page, err := os.ReadFile("../../../templates/guides/who-owns-what.md.tmpl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range nvidia.Programs() {
+		if !strings.Contains(string(page), "`"+name+"`") {
+			t.Errorf("the page does not have %s", name)
+		}
 	}
 }
