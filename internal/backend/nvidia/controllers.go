@@ -83,7 +83,7 @@ func (b *Backend) controllers(ctx context.Context) ([]string, []gpu.Controller) 
 	for _, unit := range units {
 		see(strings.TrimSuffix(unit, unitSuffix), "")
 	}
-	for _, unit := range b.enabledUnits(ctx, known) {
+	for _, unit := range b.unitsAtBoot(ctx, known) {
 		see(strings.TrimSuffix(unit, unitSuffix), "")
 	}
 	for dir, name := range b.running() {
@@ -130,15 +130,17 @@ func seen(out []gpu.Controller, p program) []gpu.Controller {
 	return out
 }
 
-// enabledUnits are those units that change layouts, do it at each boot, and run no longer than that takes.
-func (b *Backend) enabledUnits(ctx context.Context, known []program) []string {
-	args := []string{"list-unit-files", "--state=enabled"}
+// unitsAtBoot are those units that change layouts at each boot, and run no longer than that takes: they are
+// enabled, or have run where the distribution starts them.
+func (b *Backend) unitsAtBoot(ctx context.Context, known []program) []string {
+	var names []string
 	for _, p := range known {
 		if p.role == gpu.LayoutController && p.where == nil {
-			args = append(args, p.name+unitSuffix)
+			names = append(names, p.name+unitSuffix)
 		}
 	}
-	return b.listUnits(ctx, args...)
+	enabled := b.listUnits(ctx, append([]string{"list-unit-files", "--state=enabled,enabled-runtime"}, names...)...)
+	return append(enabled, b.listUnits(ctx, append([]string{"list-units", "--state=exited"}, names...)...)...)
 }
 
 // running are the names of the host's processes, by their directories. Those in containers

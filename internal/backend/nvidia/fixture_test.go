@@ -105,6 +105,12 @@ show) if [ -e "$dir/$unit" ]; then echo loaded; else echo not-found; fi ;;
 stop) echo inactive >"$dir/$unit" ;;
 start) echo active >"$dir/$unit" ;;
 list-units)
+	case $2 in --state=exited)
+		for unit in "$@"; do
+			if [ -f "$dir/$unit" ] && read -r state <"$dir/$unit" && [ "$state" = exited ]; then echo "$unit loaded active exited"; fi
+		done
+		exit ;;
+	esac
 	for file in "$dir"/*; do
 		if [ -e "$file" ] && read -r state <"$file" && [ "$state" = active ]; then echo "${file##*/} loaded active running"; fi
 	done ;;

@@ -124,8 +124,12 @@ func TestWhoDividesGPUsAtBoot(t *testing.T) {
 		"Bottlerocket": {
 			unit: "nvidia-migmanager.service", state: "enabled", want: []gpu.Controller{{Name: "nvidia-migmanager", Role: gpu.LayoutController}},
 		},
-		"disabled":   {unit: "nvidia-mig-manager.service", state: "disabled"},
-		"a consumer": {unit: "slurmd.service", state: "enabled"},
+		"Bottlerocket, started by its image": {
+			unit: "nvidia-migmanager.service", state: "exited", want: []gpu.Controller{{Name: "nvidia-migmanager", Role: gpu.LayoutController}},
+		},
+		"a consumer that has ended": {unit: "slurmd.service", state: "exited"},
+		"disabled":                  {unit: "nvidia-mig-manager.service", state: "disabled"},
+		"a consumer":                {unit: "slurmd.service", state: "enabled"},
 		"GKE": {
 			file: `{"GPUPartitionSize": "1g.5gb"}`, want: []gpu.Controller{{Name: "partition_gpu", Role: gpu.LayoutController}},
 		},
