@@ -68,11 +68,16 @@ func (o *hostOptions) open(ctx context.Context) (backend.Backend, backend.Store,
 	case "simulated":
 		return o.openSimulated()
 	case platform:
-		host, err := openPlatform(ctx)
+		dir := cmp.Or(o.stateDir, statedir.DefaultDir())
+		store, err := statedir.Open(dir)
 		if err != nil {
 			return nil, nil, err
 		}
-		store, err := statedir.Open(cmp.Or(o.stateDir, statedir.DefaultDir()))
+		declared, err := declaredControllers(dir)
+		if err != nil {
+			return nil, nil, err
+		}
+		host, err := openPlatform(ctx, declared)
 		return host, store, err
 	}
 	known := "simulated"

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
 // platform is the backend of a host when nothing else is said.
@@ -17,6 +18,8 @@ var platformOptions nvidia.Options
 
 // openPlatform opens the backend of this platform, which loads the driver's library when
 // it is first asked and keeps it as long as the process lives.
-func openPlatform(context.Context) (backend.Backend, error) {
-	return nvidia.New(platformOptions), nil
+func openPlatform(_ context.Context, declared map[string]gpu.ControllerRole) (backend.Backend, error) {
+	o := platformOptions
+	o.Controllers = declared
+	return nvidia.New(o), nil
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/hyperv"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/hyperv/wmi"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
 // platform is the backend of a host when nothing else is said.
@@ -14,11 +15,11 @@ const platform = "hyperv"
 
 // openPlatform opens the backend of this platform. The connection lives as long as the
 // process.
-func openPlatform(ctx context.Context) (backend.Backend, error) {
+func openPlatform(ctx context.Context, declared map[string]gpu.ControllerRole) (backend.Backend, error) {
 	service, err := wmi.Open(ctx)
 	if err != nil {
 		return nil, err
 	}
 	shared := func(dir string) (backend.Store, error) { return statedir.Open(dir) }
-	return hyperv.New(service).WithClusterStore(shared), nil
+	return hyperv.New(service).WithClusterStore(shared).WithControllers(declared), nil
 }

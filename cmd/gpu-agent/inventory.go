@@ -125,6 +125,9 @@ func show(out io.Writer, h *gpu.Host) {
 	list(out, "\nClaims", table.Row{"Kind", "Id", "Owner"}, h.Claims, func(c gpu.Claim) table.Row {
 		return table.Row{c.Kind, named(c.ID), named(c.Owner)}
 	})
+	list(out, "\nOther software", table.Row{"Name", "What it does"}, h.Controllers, func(c gpu.Controller) table.Row {
+		return table.Row{named(c.Name), cmp.Or(does[c.Role], string(c.Role))}
+	})
 	showUnreadable(out, h.Unreadable)
 	list(out, "\nParts that cannot be read", table.Row{"Part", "Why"}, h.Unknown,
 		func(u gpu.Unknown) table.Row { return table.Row{u.What(), u.Why} })

@@ -176,6 +176,16 @@ func TestInventory(t *testing.T) {
 	}
 }
 
+// Who else manages the host's GPUs or VMs is there to be read, with what it does.
+func TestInventoryShowsOtherSoftware(t *testing.T) {
+	h := host()
+	h.Controllers = []gpu.Controller{
+		{Name: "divider", Role: gpu.LayoutController}, {Name: "wssdagent (Azure Local VMs)", Role: gpu.BrokerController},
+	}
+	out, _ := newRig(t, h).run(0, "inventory")
+	wantSaid(t, out, "Other software", "divider", "changes layouts by itself", `"wssdagent (Azure Local VMs)"`, "starts, stops or moves VMs")
+}
+
 func TestAssert(t *testing.T) {
 	r := newRig(t)
 	wanted := func(text string) string {

@@ -129,6 +129,14 @@ var all = []Assumption{
 		Where:    []string{"internal/gpu/vm.go", "internal/rules/pinned.go", simulated + "placement.go"},
 	},
 	{
+		ID: "hyperv-other-services", Platform: gpu.HyperV,
+		Says:     "Where Virtual Machine Manager manages a host, its service SCVMMAgent runs; where Azure Local's VMs run, wssdagent does.",
+		Source:   "Scripts of Microsoft's and of others ask for services of these names; no page lists them.",
+		Answered: "Get-Service on a host of each",
+		Unasked:  "it takes a host that such software manages",
+		Where:    []string{hyperv + "controllers.go"},
+	},
+	{
 		ID: "hyperv-replica-id", Platform: gpu.HyperV,
 		Says: "The copy that Hyper-V Replica keeps of a VM has the VM's id, and ReplicationMode 2 or 4. Until it is failed over to it does " +
 			"not run, and is no place to assign a GPU to.",
@@ -301,5 +309,14 @@ var all = []Assumption{
 		Source:   "NVIDIA's DRA driver offers them from Volta on.",
 		Answered: "what nvidia-smi compute-policy lists and sets on a Pascal GPU",
 		Where:    []string{simulated + "sharing.go"},
+	},
+	{
+		ID: "linux-other-programs", Platform: gpu.Linux,
+		Says: "HAMi's device plugin is told from NVIDIA's by --disable-core-limit or HOOK_PATH, and divides GPUs by itself where its node's " +
+			"operatingmode is mig; KAI's daemons on a node are called mpsd and fractiond.",
+		Source:   "HAMi's chart and source have both. KAI's names are from guides about it; its source does not have the daemons.",
+		Answered: "ps and /proc on a node of each",
+		Unasked:  "it takes a node that such software manages",
+		Where:    []string{"internal/backend/nvidia/controllers.go"},
 	},
 }

@@ -156,6 +156,16 @@ func migScenarios() []scenario {
 			},
 		},
 		{
+			rule: "foreign-controller", name: "slurmd and MIG mode without instances", level: rules.Warning, path: "hosts",
+			says: []string{"slurmd", "restart the software", "AutoDetect=nvml", `strategy "single"`}, change: true,
+			build: func() (rules.World, change.Change) {
+				h := gpuServer("hgx01", h100(migGPU0, at("3g.40gb", 4)))
+				h.Controllers = []gpu.Controller{{Name: "slurmd", Role: gpu.ConsumerController}}
+				return world(h), create("t", migConfig("ml", profiles("3g.40gb", 0), "hgx01"))
+			},
+			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["hgx01"].GPUs[0] = h100(migGPU0) },
+		},
+		{
 			rule: "mig-profile-supported", name: "no MIG", level: rules.Error, path: "selector", says: []string{migGPU1, "offers no MIG"},
 			build: func() (rules.World, change.Change) {
 				g := h100(migGPU1)

@@ -198,6 +198,9 @@ func checkAgentKnows(r *run) {
 func checkForeignController(r *run) {
 	hosts, path := r.wantedHosts()
 	for _, role := range []gpu.ControllerRole{gpu.LayoutController, gpu.BrokerController} {
+		if role == gpu.BrokerController && !r.Transition() {
+			continue // it moves VMs every day, which is nothing to a plan that changes nothing
+		}
 		byName := map[string][]string{}
 		var keys []string
 		for _, host := range hosts {
@@ -256,6 +259,10 @@ func reportConsumers(r *run) {
 		f.Title = "Other software must be restarted after the change"
 		f.Wanted = fmt.Sprintf("%s changes the instances there, and such software often lists them only when it starts.", r.label())
 		f.Fix = "Keep new work off these hosts while applying, and restart the software afterwards."
+		if m := w.Config.MIG; m != nil && !m.Off && !hasInstances(m) {
+			f.Fix += ` In MIG mode without instances slurmd with AutoDetect=nvml ends when it starts, and so does NVIDIA's device plugin ` +
+				`with the strategy "single": restart them once there are instances.`
+		}
 	case w.Config.Kind == gpu.KindMPS || w.Config.Kind == gpu.KindTimeSlicing:
 		changed = r.Touched()
 	}
@@ -275,6 +282,15 @@ func reportConsumers(r *run) {
 	}
 	f.Found = fmt.Sprintf("This software hands GPUs out: %s.", join(namesOn(byName)))
 	r.report(f, keys...)
+}
+
+func hasInstances(m *gpu.MIGLayout) bool {
+	for _, n := range m.Profiles {
+		if n > 0 {
+			return true
+		}
+	}
+	return len(m.Placements) > 0
 }
 
 // namesOn tells of names on which hosts each is.

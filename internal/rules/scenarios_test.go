@@ -529,7 +529,7 @@ func hardwareScenarios() []scenario {
 			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["hv01"].Controllers[0].Role = gpu.ConsumerController },
 		},
 		{
-			rule: "foreign-controller", name: "broker", level: rules.Warning, path: "vm", says: []string{"SCVMM agent"},
+			rule: "foreign-controller", name: "broker", level: rules.Warning, path: "vm", change: true, says: []string{"SCVMM agent"},
 			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMOff))
 				h.Controllers = []gpu.Controller{{Name: "SCVMM agent", Role: gpu.BrokerController}}

@@ -21,6 +21,8 @@ type Backend struct {
 	cluster clusterStore
 	// patience bounds the wait for the host to show what it was told to do.
 	patience time.Duration
+	// declared are services that people declared to manage or use GPUs or VMs here.
+	declared map[string]gpu.ControllerRole
 }
 
 var (
@@ -43,6 +45,12 @@ const undoTime = time.Minute
 // New is a backend over an open connection, which stays the caller's to close.
 func New(wmi WMI) *Backend {
 	return &Backend{wmi: placed{wmi}, busy: make(chan struct{}, 1), patience: defaultPatience}
+}
+
+// WithControllers adds services that people declared to manage or use GPUs or VMs here.
+func (b *Backend) WithControllers(declared map[string]gpu.ControllerRole) *Backend {
+	b.declared = declared
+	return b
 }
 
 // Inventory reads the host.

@@ -28,3 +28,11 @@ func (b *Backend) ForgetCluster() {
 	defer b.cluster.mu.Unlock()
 	b.cluster.readAt = time.Time{}
 }
+
+// Services are the names of the services that are known.
+func Services() (names []string) {
+	for _, s := range services {
+		names = append(names, s.name)
+	}
+	return names
+}

@@ -180,7 +180,7 @@ func (b *Backend) nothingShown(ctx context.Context) error {
 		return err
 	case len(rows) == 0:
 		return refuse(backend.NotSupported, "the host has no Hyper-V: there is no service vmms")
-	case rows[0].String("State") != "Running":
+	case rows[0].String("State") != serviceRunning:
 		return refuse(backend.Unavailable, "the service of Hyper-V is %s: Start-Service vmms", rows[0].String("State"))
 	default:
 		return refuse(backend.AccessDenied, "Hyper-V runs and shows nothing in Msvm_ComputerSystem of %s: %s", Virtualization, hypervRight)

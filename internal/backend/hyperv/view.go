@@ -114,6 +114,7 @@ func (r *reader) fill(ctx context.Context, of part) error {
 	}{
 		{ofHost, gpu.PartHost, r.operatingSystem},
 		{ofHost, gpu.PartHost, r.osVersion},
+		{ofHost, gpu.PartHost, r.controllers},
 		{ofPolicies, gpu.PartPolicies, r.policies},
 		{ofVMs, gpu.PartVMs, r.computers},
 		{ofVMs, gpu.PartVMs, r.settings},

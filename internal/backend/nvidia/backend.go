@@ -38,6 +38,8 @@ type Options struct {
 	// MPS is where MPS daemons are kept, and the program that runs them. Its Root, Systemctl
 	// and Driver are the backend's.
 	MPS mps.Options
+	// Controllers are the programs that people declared to manage or use GPUs here.
+	Controllers map[string]gpu.ControllerRole
 }
 
 func (o Options) withDefaults() Options {

@@ -28,6 +28,7 @@ type fixture struct {
 	machine  *fakenvml.Machine
 	tree     *fakenvml.ProcTree
 	units    string // directory of unit files of the systemctl
+	bin      string // where that and other programs are
 	ids      []string
 	backend  *nvidia.Backend
 	pid      int
@@ -104,8 +105,18 @@ show) if [ -e "$dir/$unit" ]; then echo loaded; else echo not-found; fi ;;
 stop) echo inactive >"$dir/$unit" ;;
 start) echo active >"$dir/$unit" ;;
 list-units)
+	case $2 in --state=exited)
+		for unit in "$@"; do
+			if [ -f "$dir/$unit" ] && read -r state <"$dir/$unit" && [ "$state" = exited ]; then echo "$unit loaded active exited"; fi
+		done
+		exit ;;
+	esac
 	for file in "$dir"/*; do
 		if [ -e "$file" ] && read -r state <"$file" && [ "$state" = active ]; then echo "${file##*/} loaded active running"; fi
+	done ;;
+list-unit-files)
+	for unit in "$@"; do
+		if [ -f "$dir/$unit" ] && read -r state <"$dir/$unit" && [ "$state" = enabled ]; then echo "$unit enabled enabled"; fi
 	done ;;
 esac
 `
@@ -114,9 +125,17 @@ func (f *fixture) open() {
 	f.t.Helper()
 	bin := f.t.TempDir()
 	f.write(filepath.Join(bin, "systemctl"), fmt.Sprintf(systemctl, f.units), 0o700)
-	f.backend = nvidia.New(nvidia.Options{
-		Library: f.machine.Library(), Root: f.tree.Root(), SMI: f.machine.SMI(), Systemctl: filepath.Join(bin, "systemctl"),
-		CTK: filepath.Join(bin, "nvidia-ctk"), Modprobe: filepath.Join(bin, "nvidia-modprobe"),
+	f.bin = bin
+	f.backend = f.backendWith(nil)
+}
+
+// backendWith is a backend of the host for which people declared controllers.
+func (f *fixture) backendWith(declared map[string]gpu.ControllerRole) *nvidia.Backend {
+	f.t.Helper()
+	return nvidia.New(nvidia.Options{
+		Controllers: declared,
+		Library:     f.machine.Library(), Root: f.tree.Root(), SMI: f.machine.SMI(), Systemctl: filepath.Join(f.bin, "systemctl"),
+		CTK: filepath.Join(f.bin, "nvidia-ctk"), Modprobe: filepath.Join(f.bin, "nvidia-modprobe"),
 		Patience: f.patience,
 	})
 }
@@ -126,6 +145,16 @@ func (f *fixture) write(file, content string, mode os.FileMode) {
 	if err := os.WriteFile(file, []byte(content), mode); err != nil {
 		f.t.Fatal(err)
 	}
+}
+
+// put writes a file of the host.
+func (f *fixture) put(file, content string) {
+	f.t.Helper()
+	path := filepath.Join(f.tree.Root(), file)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		f.t.Fatal(err)
+	}
+	f.write(path, content, 0o600)
 }
 
 func (f *fixture) index(id string) int {

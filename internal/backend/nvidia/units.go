@@ -5,11 +5,9 @@ package nvidia
 import (
 	"cmp"
 	"context"
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,111 +16,13 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-// roles are the programs that manage or use GPUs, by the name of their unit or of their
-// process, of which the kernel keeps 15 bytes.
-var roles = []struct {
-	name string
-	role gpu.ControllerRole
-}{
-	{"nvidia-mig-manager", gpu.LayoutController},
-	{"mig-parted", gpu.LayoutController},
-	{"nvidia-mig-parted", gpu.LayoutController},
-	{"nvidia-vgpu-dm", gpu.LayoutController},
-	{draDriver, gpu.ConsumerController}, // makes instances only where it is told to; with dynamic MIG see dynamicMIG
-	{"nvidia-device-plugin", gpu.ConsumerController},
-	{"slurmd", gpu.ConsumerController},
-	{"kubelet", gpu.ConsumerController},
-	{"k3s-server", gpu.ConsumerController}, // which have the kubelet in their own process
-	{"k3s-agent", gpu.ConsumerController},
-	{"k3s", gpu.ConsumerController},
-	{"rke2-server", gpu.ConsumerController},
-	{"rke2-agent", gpu.ConsumerController},
-	{"rke2", gpu.ConsumerController},
-	{"nomad", gpu.ConsumerController},
-}
-
-// draDriver is the program of NVIDIA's DRA driver on a node.
-const draDriver = "gpu-kubelet-plugin"
-
-const unitSuffix = ".service"
-
-// controllers are the services that run, any of which may hold GPUs open, and what
-// manages or uses GPUs.
-func (b *Backend) controllers(ctx context.Context) ([]string, []gpu.Controller) {
-	var out []gpu.Controller
-	see := func(name string) {
-		for _, r := range roles {
-			if r.name != name && !(len(name) == comm && strings.HasPrefix(r.name, name)) {
-				continue
-			}
-			if !slices.ContainsFunc(out, func(c gpu.Controller) bool { return c.Name == r.name }) {
-				out = append(out, gpu.Controller{Name: r.name, Role: r.role})
-			}
-		}
-	}
-	units := b.runningUnits(ctx)
-	for _, unit := range units {
-		see(strings.TrimSuffix(unit, unitSuffix))
-	}
-	running := b.running()
-	for _, name := range slices.Compact(slices.Sorted(maps.Values(running))) {
-		see(name)
-	}
-	if i := slices.IndexFunc(out, func(c gpu.Controller) bool { return c.Name == draDriver }); i >= 0 && dynamicMIG(running) {
-		out[i].Role = gpu.LayoutController
-	}
-	slices.Sort(units)
-	slices.SortFunc(out, func(a, b gpu.Controller) int { return strings.Compare(a.Name, b.Name) })
-	return units, out
-}
-
-// comm is how many bytes of a process's name the kernel keeps.
-const comm = 15
-
-// running are the names of the host's processes, by their directories. Those in containers
-// are among them.
-func (b *Backend) running() map[string]string {
-	proc := filepath.Join(b.opt.Root, "/proc")
-	dirs, err := os.ReadDir(proc)
-	if err != nil {
-		return nil
-	}
-	out := map[string]string{}
-	for _, d := range dirs {
-		if _, err := strconv.Atoi(d.Name()); err != nil {
-			continue // it tells of the kernel
-		}
-		dir := filepath.Join(proc, d.Name())
-		if name, err := os.ReadFile(filepath.Join(dir, "comm")); err == nil { // it may have ended
-			out[dir] = strings.TrimSpace(string(name))
-		}
-	}
-	return out
-}
-
-// dynamicMIG reports whether a DRA driver that runs divides GPUs by itself: at each start it
-// removes the MIG instances that are not in its own record.
-func dynamicMIG(running map[string]string) bool {
-	for dir, name := range running {
-		if !strings.HasPrefix(draDriver, name) || len(name) < comm {
-			continue
-		}
-		for _, from := range []string{"environ", "cmdline"} {
-			text, err := os.ReadFile(filepath.Join(dir, from))
-			if err == nil && featureGate.Match(text) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// featureGate is dynamic MIG switched on in FEATURE_GATES or --feature-gates.
-var featureGate = regexp.MustCompile(`(?i)FEATURE[_-]GATES[=\x00][^\x00]*\bDynamicMIG=(true|1|t)\b`)
-
 // runningUnits are the services that run. A host without systemd has none.
 func (b *Backend) runningUnits(ctx context.Context) []string {
-	out, err := run(ctx, askTime, b.opt.Systemctl, "list-units", "--type=service", "--state=running", "--plain", "--no-legend", "--no-pager")
+	return b.listUnits(ctx, "list-units", "--state=running")
+}
+
+func (b *Backend) listUnits(ctx context.Context, args ...string) []string {
+	out, err := run(ctx, askTime, b.opt.Systemctl, append(args, "--type=service", "--plain", "--no-legend", "--no-pager")...)
 	if err != nil {
 		return nil
 	}

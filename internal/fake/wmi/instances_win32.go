@@ -51,6 +51,10 @@ func (v *view) services() []*Object {
 	if !faults.isHidden(foldSlashes(hyperv.Virtualization)) {
 		out = append(out, service("vmms", "Hyper-V Virtual Machine Management", !faults.hypervStopped()))
 	}
+	for _, c := range v.host.Controllers {
+		name, _, _ := strings.Cut(c.Name, " (") // whose it is, is what the backend says
+		out = append(out, service(name, name, true))
+	}
 	return out
 }
 
