@@ -147,7 +147,7 @@ func TestSharingSteps(t *testing.T) {
 		{
 			name: "a daemon ends before its instance", before: []agent.Change{layout("1", "mig", nil, instances)},
 			ch:   layout("x", "mig", instances, fewer),
-			want: []change.Op{end, destroy, put},
+			want: []change.Op{end, stop, destroy, start, put},
 		},
 		{
 			name: "daemons alone go", before: []agent.Change{layout("1", "mig", nil, instances)}, ch: layout("x", "mig", instances, bare),
