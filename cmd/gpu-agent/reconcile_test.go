@@ -22,7 +22,7 @@ func TestReconcileRestoresMIG(t *testing.T) {
 	layout := gpu.Layout{MIG: &gpu.MIGState{Enabled: true, Placements: []gpu.MIGPlacement{{Profile: "3g.40gb", Start: 4}}}}
 	claim := gpu.Claim{
 		Kind: gpu.ClaimConfig, ID: "train", Token: "t1", Revision: 1, GPUs: []string{free, taken},
-		Given: gpu.Layouts{free: layout, taken: layout},
+		AppliedLayouts: gpu.Layouts{free: layout, taken: layout},
 	}
 	claim.Want.Config = &gpu.PartitionConfig{ID: "train", Kind: gpu.KindMIG, MIG: &gpu.MIGLayout{Profiles: map[string]int{"3g.40gb": 1}}}
 	r := newRig(t, gpu.Host{

@@ -284,7 +284,7 @@ func (w *work) make(ctx context.Context, expected gpu.Host, ch *Change) (Outcome
 	err = w.server.rewrite(detached, w.fence, w.entry, func(st *backend.State) bool {
 		st.Claims = edited(st.Claims, rest)
 		// The host shows what was wanted: VMs that the change stops and does not start stay off.
-		st.Owed = slices.DeleteFunc(slices.Clone(st.Owed), func(d gpu.OwedStart) bool { return w.entry.stops(d.VM) })
+		st.PendingStarts = slices.DeleteFunc(slices.Clone(st.PendingStarts), func(d gpu.PendingStart) bool { return w.entry.stops(d.VM) })
 		dropStarted(st, &host)
 		return !ch.Keep
 	})

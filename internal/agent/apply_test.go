@@ -342,8 +342,8 @@ func TestRecoveryLacksAStart(t *testing.T) {
 	}
 	r.wantJournal(0)
 	r.wantOwed("run-1")
-	if told, err := r.Inventory(t.Context()); err != nil || len(told.Owed) != 1 || told.Owed[0].Why == "" {
-		t.Errorf("a plan is told %+v (%v)", told.Owed, err)
+	if told, err := r.Inventory(t.Context()); err != nil || len(told.PendingStarts) != 1 || told.PendingStarts[0].Why == "" {
+		t.Errorf("a plan is told %+v (%v)", told.PendingStarts, err)
 	}
 	check(t, r.fleet.SetGuest(t.Context(), run1, simulated.Guest{}))
 	r.clock.advance(time.Hour)

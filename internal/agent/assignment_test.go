@@ -286,7 +286,7 @@ func TestNextOff(t *testing.T) {
 		t.Fatalf("VM = %+v", vm)
 	}
 	c, _ := r.claim(gpu.ClaimAssignment, run1)
-	if !c.Pending || c.Holds == nil || c.Holds.Pool == nil || c.Want.Assignment.Partition == nil || !c.SettingsBefore.Empty() {
+	if !c.Pending || c.HeldUntilOff == nil || c.HeldUntilOff.Pool == nil || c.Want.Assignment.Partition == nil || !c.SettingsBefore.Empty() {
 		t.Errorf("claim = %+v", c)
 	}
 
@@ -305,7 +305,7 @@ func TestNextOff(t *testing.T) {
 	if vm.State != gpu.VMOff || len(vm.Devices) != 0 || len(vm.PartitionAdapters) != 1 || !*vm.Settings.GuestControlledCache {
 		t.Errorf("VM = %+v", vm)
 	}
-	if c, _ := r.claim(gpu.ClaimAssignment, run1); c.Pending || c.Holds != nil {
+	if c, _ := r.claim(gpu.ClaimAssignment, run1); c.Pending || c.HeldUntilOff != nil {
 		t.Errorf("claim = %+v", c)
 	}
 }

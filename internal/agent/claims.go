@@ -67,8 +67,8 @@ func (e *entry) leaves() *gpu.Claim {
 					}
 					had := back.Claim
 					c.SettingsBefore = had.SettingsBefore.Overlay(c.SettingsBefore) // a setting may not have gone back yet
-					if c.Holds = had.Want.Assignment; had.Pending || had.Incomplete {
-						c.Holds = had.Holds
+					if c.HeldUntilOff = had.Want.Assignment; had.Pending || had.Incomplete {
+						c.HeldUntilOff = had.HeldUntilOff
 					}
 				}
 			}

@@ -22,7 +22,7 @@ func (s *Server) remember(ctx context.Context, host *gpu.Host) (own backend.Stat
 	}
 	host.Claims, host.Unreadable = own.Claims, unreadableRecords(&own)
 	host.HeldBy = s.alive("the host", "", own.Lease)
-	pending := own.Owed
+	pending := own.PendingStarts
 	cluster, shared, err := s.sharedState(ctx)
 	switch {
 	case err != nil:
@@ -41,9 +41,9 @@ func (s *Server) remember(ctx context.Context, host *gpu.Host) (own backend.Stat
 			_, here := host.VM(c.ID)
 			return !here && cluster.HasVM(c.ID)
 		}))
-		pending = withPending(shared.Owed, pending...)
+		pending = withPending(shared.PendingStarts, pending...)
 	}
-	host.Owed = stillPending(pending, host)
+	host.PendingStarts = stillPending(pending, host)
 	return own, nil
 }
 
@@ -213,7 +213,7 @@ func putUnlessOthers(claims []gpu.Claim, c gpu.Claim, unrecorded bool) []gpu.Cla
 
 // addPendingTogether writes the pending starts of clustered VMs into the cluster's records before they are
 // stopped.
-func (s *Server) addPendingTogether(ctx context.Context, fence int64, pending []gpu.OwedStart) error {
+func (s *Server) addPendingTogether(ctx context.Context, fence int64, pending []gpu.PendingStart) error {
 	if len(pending) == 0 {
 		return nil
 	}
@@ -221,11 +221,11 @@ func (s *Server) addPendingTogether(ctx context.Context, fence int64, pending []
 	if err != nil || cluster == nil {
 		return err
 	}
-	pending = slices.DeleteFunc(pending, func(d gpu.OwedStart) bool { return !cluster.HasVM(d.VM) })
-	if len(withPending(shared.Owed, pending...)) == len(shared.Owed) {
+	pending = slices.DeleteFunc(pending, func(d gpu.PendingStart) bool { return !cluster.HasVM(d.VM) })
+	if len(withPending(shared.PendingStarts, pending...)) == len(shared.PendingStarts) {
 		return nil
 	}
-	return s.together(ctx, fence, func(st *backend.State) { st.Owed = withPending(st.Owed, pending...) })
+	return s.together(ctx, fence, func(st *backend.State) { st.PendingStarts = withPending(st.PendingStarts, pending...) })
 }
 
 // dropStartedTogether takes from the cluster's records the starts that a host shows not to be pending any more, and
@@ -233,16 +233,16 @@ func (s *Server) addPendingTogether(ctx context.Context, fence int64, pending []
 // the change when none was made.
 func (s *Server) dropStartedTogether(ctx context.Context, fence int64, host *gpu.Host, made *entry) error {
 	cluster, shared, err := s.sharedState(ctx)
-	if err != nil || len(shared.Owed) == 0 || host == nil {
+	if err != nil || len(shared.PendingStarts) == 0 || host == nil {
 		return err
 	}
 	known := change.WithClaims(*host, shared.Claims)
-	over := func(d gpu.OwedStart) bool {
+	over := func(d gpu.PendingStart) bool {
 		_, here := host.VM(d.VM)
-		return made != nil && made.stops(d.VM) || !here && !cluster.HasVM(d.VM) || here && len(stillPending([]gpu.OwedStart{d}, &known)) == 0
+		return made != nil && made.stops(d.VM) || !here && !cluster.HasVM(d.VM) || here && len(stillPending([]gpu.PendingStart{d}, &known)) == 0
 	}
-	if !slices.ContainsFunc(shared.Owed, over) {
+	if !slices.ContainsFunc(shared.PendingStarts, over) {
 		return nil
 	}
-	return s.together(ctx, fence, func(st *backend.State) { st.Owed = slices.DeleteFunc(slices.Clone(st.Owed), over) })
+	return s.together(ctx, fence, func(st *backend.State) { st.PendingStarts = slices.DeleteFunc(slices.Clone(st.PendingStarts), over) })
 }

@@ -41,12 +41,12 @@ func TestAStartIsOwedByTheCluster(t *testing.T) {
 	if vm := n.vm("run-1"); vm.Runs() {
 		t.Fatal("the VM runs")
 	}
-	if owed := n.shared().Owed; len(owed) != 1 || owed[0].Name != "run-1" {
+	if owed := n.shared().PendingStarts; len(owed) != 1 || owed[0].Name != "run-1" {
 		t.Fatalf("the cluster owes %+v", owed)
 	}
 	check(t, n.fleet.MoveVM(t.Context(), run1, "hv02"))
-	if h, err := n.other.Inventory(t.Context()); err != nil || len(h.Owed) != 1 {
-		t.Errorf("hv02 owes %+v, %v", h.Owed, err)
+	if h, err := n.other.Inventory(t.Context()); err != nil || len(h.PendingStarts) != 1 {
+		t.Errorf("hv02 owes %+v, %v", h.PendingStarts, err)
 	}
 	n.other.waitsFor("run-1", "run-2", n.clock)
 	at, err := n.other.sim.Inventory(t.Context())
@@ -55,7 +55,7 @@ func TestAStartIsOwedByTheCluster(t *testing.T) {
 		t.Errorf("on hv02 there is %+v", vm)
 	}
 	check(t, n.other.ReleaseLease(t.Context(), n.other.fence))
-	if owed := n.shared().Owed; len(owed) > 0 {
+	if owed := n.shared().PendingStarts; len(owed) > 0 {
 		t.Errorf("the cluster still owes %+v", owed)
 	}
 	// Somebody turns it off, and the first node comes back.
@@ -83,7 +83,7 @@ func TestAStartOfAVMOutsideTheClusterIsOwedByItsNode(t *testing.T) {
 	n.acquire("run-1")
 	n.done(layout("c0", "config", nil, config("vdi", 4, gpuP1)))
 	n.killedWith(assign("a", "vm1", nil, partitionOf(run1, minVRAM(gib))), "shut down")
-	if owed := n.shared().Owed; len(owed) > 0 {
+	if owed := n.shared().PendingStarts; len(owed) > 0 {
 		t.Errorf("the cluster owes %+v", owed)
 	}
 	n.clock.advance(10 * time.Minute)

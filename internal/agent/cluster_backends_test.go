@@ -176,8 +176,8 @@ func TestAClusterThatLags(t *testing.T) {
 						}
 						h, err := n.Inventory(t.Context())
 						check(t, err)
-						if len(h.Claims) != claims || len(h.Owed)+len(h.Unfinished) > 0 {
-							t.Errorf("the claims are %+v, owed is %v, and unfinished %v", h.Claims, h.Owed, h.Unfinished)
+						if len(h.Claims) != claims || len(h.PendingStarts)+len(h.Unfinished) > 0 {
+							t.Errorf("the claims are %+v, owed is %v, and unfinished %v", h.Claims, h.PendingStarts, h.Unfinished)
 						}
 						n.wantJournal(0)
 					}

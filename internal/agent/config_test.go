@@ -49,7 +49,7 @@ func TestCountUnderRunningVMs(t *testing.T) {
 		}
 	}
 	c, _ := r.claim(gpu.ClaimConfig, "vdi")
-	if d := cmp.Diff(gpu.Layouts{gpuP1: {Partitions: 4}}, c.Before); d != "" {
+	if d := cmp.Diff(gpu.Layouts{gpuP1: {Partitions: 4}}, c.OriginalLayouts); d != "" {
 		t.Error(d)
 	}
 	if _, ok := c.Want.Config.GPUs["elsewhere"]; ok || len(c.Want.Config.GPUs[host]) != 1 {
@@ -151,7 +151,7 @@ func TestRestore(t *testing.T) {
 			t.Errorf("counts are %d and %d", r.count(gpuP1), r.count(gpuP2))
 		}
 		c, _ := r.claim(gpu.ClaimConfig, "vdi")
-		if d := cmp.Diff(gpu.Layouts{gpuP2: {Partitions: 4}}, c.Before); d != "" {
+		if d := cmp.Diff(gpu.Layouts{gpuP2: {Partitions: 4}}, c.OriginalLayouts); d != "" {
 			t.Error(d)
 		}
 	})
@@ -211,10 +211,10 @@ func TestGPUMovesBetweenConfigs(t *testing.T) {
 	if d := cmp.Diff([]string{gpuP1}, vdi.GPUs); d != "" || vdi.Token != "config" {
 		t.Errorf("claim of the first config: %+v", vdi)
 	}
-	if d := cmp.Diff(gpu.Layouts{gpuP1: {Partitions: 4}}, vdi.Before); d != "" {
+	if d := cmp.Diff(gpu.Layouts{gpuP1: {Partitions: 4}}, vdi.OriginalLayouts); d != "" {
 		t.Error(d)
 	}
-	if d := cmp.Diff(gpu.Layouts{gpuP2: {Partitions: 4}}, big.Before); d != "" {
+	if d := cmp.Diff(gpu.Layouts{gpuP2: {Partitions: 4}}, big.OriginalLayouts); d != "" {
 		t.Error(d)
 	}
 	// The first config, whose state still has both GPUs, gives back only its own.

@@ -264,8 +264,8 @@ func TestEntryIsCheckedWhenItIsRead(t *testing.T) {
 				t.Errorf("settled %+v, %v", settled, err)
 			}
 			h, err := w.Inventory(t.Context())
-			if vm, ok := h.VM(run1); err != nil || len(h.Owed) > 0 || !ok || vm.State != gpu.VMRunning {
-				t.Errorf("%+v, owed %+v, %v", vm, h.Owed, err)
+			if vm, ok := h.VM(run1); err != nil || len(h.PendingStarts) > 0 || !ok || vm.State != gpu.VMRunning {
+				t.Errorf("%+v, owed %+v, %v", vm, h.PendingStarts, err)
 			}
 			fence, err := w.AcquireLease(t.Context(), lease("run-2"))
 			if err != nil || fence <= original.Fence {

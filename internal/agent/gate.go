@@ -198,7 +198,7 @@ func (h *hold) bring(st *backend.State) error {
 			})
 		})
 	})
-	st.Owed = withPending(st.Owed, h.last.Owed...)
+	st.PendingStarts = withPending(st.PendingStarts, h.last.PendingStarts...)
 	return nil
 }
 

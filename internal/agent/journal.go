@@ -148,7 +148,7 @@ func (s *Server) record(ctx context.Context, fence int64, e *entry, claims ...ch
 		return err
 	}
 	return s.rewrite(ctx, fence, e, func(st *backend.State) bool {
-		st.Owed = withPending(st.Owed, e.pendingStarts(s.clock())...)
+		st.PendingStarts = withPending(st.PendingStarts, e.pendingStarts(s.clock())...)
 		st.Claims = edited(st.Claims, claims)
 		return true
 	})

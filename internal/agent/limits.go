@@ -163,7 +163,7 @@ func (s sizes) exceeded(doc []byte) string {
 func checkCounts(ch *Change) error {
 	wants := []gpu.Want{ch.Want, ch.Prior}
 	for _, c := range ch.Claims {
-		wants = append(wants, c.Want, gpu.Want{Assignment: c.Holds})
+		wants = append(wants, c.Want, gpu.Want{Assignment: c.HeldUntilOff})
 	}
 	for _, w := range wants {
 		for what, n := range counts(w) {

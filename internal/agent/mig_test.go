@@ -154,10 +154,10 @@ func TestMIGSmallestChange(t *testing.T) {
 		}
 	}
 	c, _ := r.claim(gpu.ClaimConfig, "day")
-	if d := cmp.Diff(gpu.Layouts{hopper1: migLayout(at(g1, 0), at(g1, 1), at(g2, 2), at(g3, 4))}, c.Given); d != "" {
+	if d := cmp.Diff(gpu.Layouts{hopper1: migLayout(at(g1, 0), at(g1, 1), at(g2, 2), at(g3, 4))}, c.AppliedLayouts); d != "" {
 		t.Error(d)
 	}
-	if d := cmp.Diff(&gpu.MIGState{}, c.Before.Of(hopper1).MIG); d != "" {
+	if d := cmp.Diff(&gpu.MIGState{}, c.OriginalLayouts.Of(hopper1).MIG); d != "" {
 		t.Error(d)
 	}
 }
@@ -509,7 +509,7 @@ func TestMIGIDsWithoutCase(t *testing.T) {
 	r.done(layout("1", "mig", nil, mig("train", map[string]int{g3: 1}, ampere)),
 		layout("2", "mig", mig("train", map[string]int{g3: 1}, ampere), upper))
 	c, _ := r.claim(gpu.ClaimConfig, "train")
-	if len(c.Given) != 1 || len(c.Before) != 1 {
+	if len(c.AppliedLayouts) != 1 || len(c.OriginalLayouts) != 1 {
 		t.Errorf("the claim counts the GPU twice: %+v", c)
 	}
 	r.done(layout("3", "mig", upper, nil))
@@ -547,7 +547,7 @@ func TestMIGRestore(t *testing.T) {
 		r.wantMIG(hopper1, at(g2, 2))
 		r.wantMIG(hopper2, at(g7, 0))
 		c, _ := r.claim(gpu.ClaimConfig, "train")
-		if c.Before.Of(hopper1).MIG != nil || len(c.Given) != 1 {
+		if c.OriginalLayouts.Of(hopper1).MIG != nil || len(c.AppliedLayouts) != 1 {
 			t.Errorf("claim = %+v", c)
 		}
 		r.done(layout("4", "mig", mig("train", map[string]int{g7: 1}, hopper2), nil))
@@ -569,7 +569,7 @@ func TestMIGRestore(t *testing.T) {
 		mark := layout("2", "mig", c, c)
 		mark.ClaimOnly, mark.Incomplete = true, true
 		r.done(layout("1", "mig", nil, c), mark)
-		if marked, _ := r.claim(gpu.ClaimConfig, "train"); len(marked.Given) != 1 || len(marked.Before) != 1 {
+		if marked, _ := r.claim(gpu.ClaimConfig, "train"); len(marked.AppliedLayouts) != 1 || len(marked.OriginalLayouts) != 1 {
 			t.Errorf("the claim lost its history: %+v", marked)
 		}
 		r.done(layout("3", "mig", c, nil))
@@ -587,11 +587,12 @@ func TestMIGMovesBetweenConfigs(t *testing.T) {
 	train, _ := r.claim(gpu.ClaimConfig, "train")
 	serve, _ := r.claim(gpu.ClaimConfig, "serve")
 	off := gpu.MIGState{}
-	if d := cmp.Diff(&off, train.Before.Of(hopper1).MIG); d != "" || len(train.Before) != 1 || len(train.Given) != 1 || len(train.GPUs) != 1 {
+	if d := cmp.Diff(&off, train.OriginalLayouts.Of(hopper1).MIG); d != "" || len(train.OriginalLayouts) != 1 ||
+		len(train.AppliedLayouts) != 1 || len(train.GPUs) != 1 {
 		t.Errorf("claim of the first config: %+v", train)
 	}
-	if d := cmp.Diff(&off, serve.Before.Of(hopper2).MIG); d != "" || len(serve.Before) != 1 ||
-		len(serve.Given.Of(hopper2).MIG.Placements) != 7 {
+	if d := cmp.Diff(&off, serve.OriginalLayouts.Of(hopper2).MIG); d != "" || len(serve.OriginalLayouts) != 1 ||
+		len(serve.AppliedLayouts.Of(hopper2).MIG.Placements) != 7 {
 		t.Errorf("claim of the second config: %+v", serve)
 	}
 	r.done(layout("3", "mig", mig("train", map[string]int{g3: 2}, hopper1, hopper2), nil))
@@ -614,10 +615,10 @@ func TestMIGImport(t *testing.T) {
 	devices := r.devices(hopper1)
 	r.done(ch)
 	c, _ := r.claim(gpu.ClaimConfig, "train")
-	if d := cmp.Diff(gpu.Layouts{hopper1: migLayout(at(g3, 0))}, c.Given); d != "" {
+	if d := cmp.Diff(gpu.Layouts{hopper1: migLayout(at(g3, 0))}, c.AppliedLayouts); d != "" {
 		t.Error(d)
 	}
-	if d := cmp.Diff(migLayout(at(g3, 0)).MIG, c.Before.Of(hopper1).MIG); d != "" {
+	if d := cmp.Diff(migLayout(at(g3, 0)).MIG, c.OriginalLayouts.Of(hopper1).MIG); d != "" {
 		t.Error(d)
 	}
 	r.wantSteps(layout("2", "mig", mig("train", map[string]int{g3: 1}, hopper1), mig("train", map[string]int{g3: 1}, hopper1)))

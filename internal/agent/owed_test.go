@@ -41,7 +41,7 @@ func (r *rig) wantPower(before gpu.Host) {
 func (r *rig) wantOwed(names ...string) {
 	r.t.Helper()
 	var got []string
-	for _, d := range r.state().Owed {
+	for _, d := range r.state().PendingStarts {
 		got = append(got, d.Name)
 	}
 	if d := cmp.Diff(names, got); d != "" {
@@ -92,7 +92,7 @@ func TestStartsThatFail(t *testing.T) {
 								t.Errorf("the error does not say that VM %s is off: %s", vm.Name, said)
 							}
 							if d, ok := seen.Owes(vm.ID); !ok || d.Name != vm.Name || d.Subject != p.change.Subject {
-								t.Errorf("the inventory does not show that VM %s is owed a start: %+v", vm.Name, seen.Owed)
+								t.Errorf("the inventory does not show that VM %s is owed a start: %+v", vm.Name, seen.PendingStarts)
 							}
 						}
 						r.repair()
@@ -122,7 +122,7 @@ func TestAVMThatCannotStartBlocksNobody(t *testing.T) {
 	r.restart("run-1")
 	r.done(assign("b", "vm3", nil, partitionOf(off1, nil)))
 	r.wantOwed("run-1")
-	if d := r.state().Owed[0]; !strings.Contains(d.Why, "0x800705AA") || d.Since.IsZero() {
+	if d := r.state().PendingStarts[0]; !strings.Contains(d.Why, "0x800705AA") || d.Since.IsZero() {
 		t.Errorf("the debt is %+v", d)
 	}
 	check(t, r.sim.Update(t.Context(), func(*backend.State) error { return nil }))

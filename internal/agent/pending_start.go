@@ -17,10 +17,10 @@ import (
 // stop and dropped when the VM is seen to run; whoever takes the lease next starts the VM.
 
 // withPending adds pending starts to a list. The first one for a VM counts.
-func withPending(list []gpu.OwedStart, more ...gpu.OwedStart) []gpu.OwedStart {
+func withPending(list []gpu.PendingStart, more ...gpu.PendingStart) []gpu.PendingStart {
 	out := slices.Clone(list)
 	for _, d := range more {
-		if !slices.ContainsFunc(out, func(o gpu.OwedStart) bool { return gpu.SameID(o.VM, d.VM) }) {
+		if !slices.ContainsFunc(out, func(o gpu.PendingStart) bool { return gpu.SameID(o.VM, d.VM) }) {
 			out = append(out, d)
 		}
 	}
@@ -29,11 +29,11 @@ func withPending(list []gpu.OwedStart, more ...gpu.OwedStart) []gpu.OwedStart {
 
 // pendingStarts are those of a change under way: of the VMs that ran when it began and
 // that it may have stopped so far.
-func (e *entry) pendingStarts(now time.Time) []gpu.OwedStart {
+func (e *entry) pendingStarts(now time.Time) []gpu.PendingStart {
 	if e.Status != running {
 		return nil
 	}
-	var out []gpu.OwedStart
+	var out []gpu.PendingStart
 	for i := range min(e.Begun, len(e.Steps), len(e.Undo)) {
 		if s := e.Steps[i]; s.Op == change.OpStopVM && starts(e.Undo[i]) {
 			out = append(out, e.pendingStart(s, now))
@@ -48,8 +48,8 @@ func starts(steps []change.Step) bool {
 }
 
 // pendingStart is that of a VM which a step stops.
-func (e *entry) pendingStart(s change.Step, now time.Time) gpu.OwedStart {
-	return gpu.OwedStart{VM: s.VM, Name: s.VMName(), Since: now, Subject: e.Subject, Run: e.Run}
+func (e *entry) pendingStart(s change.Step, now time.Time) gpu.PendingStart {
+	return gpu.PendingStart{VM: s.VM, Name: s.VMName(), Since: now, Subject: e.Subject, Run: e.Run}
 }
 
 // stops tells whether the change stops a VM.
@@ -61,8 +61,8 @@ func (e *entry) stops(vm string) bool {
 // was started and paused or saved since, and when the VM is gone or its owner wants it to
 // stay off. A VM of a cluster that is not here may have moved; where the nodes have their records
 // in common, its start is pending there.
-func stillPending(pending []gpu.OwedStart, host *gpu.Host) []gpu.OwedStart {
-	return slices.DeleteFunc(slices.Clone(pending), func(d gpu.OwedStart) bool {
+func stillPending(pending []gpu.PendingStart, host *gpu.Host) []gpu.PendingStart {
+	return slices.DeleteFunc(slices.Clone(pending), func(d gpu.PendingStart) bool {
 		vm, here := host.VM(d.VM)
 		if !here {
 			_, unknown := host.UnknownVM(d.VM)
@@ -79,7 +79,7 @@ func stillPending(pending []gpu.OwedStart, host *gpu.Host) []gpu.OwedStart {
 func dropStarted(st *backend.State, host *gpu.Host) {
 	if host != nil {
 		now := change.WithClaims(*host, st.Claims)
-		st.Owed = stillPending(st.Owed, &now)
+		st.PendingStarts = stillPending(st.PendingStarts, &now)
 	}
 }
 
@@ -109,8 +109,8 @@ func (s *Server) startPending(ctx context.Context, lease backend.Lease) ([]Settl
 	w := s.work(lease.Fence, &entry{Run: lease.Run}, nil)
 	w.undoing = true
 	var out []Settled
-	for i := range host.Owed {
-		d := &host.Owed[i]
+	for i := range host.PendingStarts {
+		d := &host.PendingStarts[i]
 		if _, here := host.VM(d.VM); !here || slices.ContainsFunc(entries, func(e *entry) bool { return e.Status == running && e.stops(d.VM) }) {
 			continue
 		}
@@ -135,9 +135,9 @@ func (s *Server) startPending(ctx context.Context, lease backend.Lease) ([]Settl
 		return out, failure("read what is owed still", err)
 	}
 	err = s.guarded(ctx, lease.Fence, func(st *backend.State) error {
-		for i := range st.Owed {
-			if d, ok := host.Owes(st.Owed[i].VM); ok {
-				st.Owed[i].Why = d.Why
+		for i := range st.PendingStarts {
+			if d, ok := host.Owes(st.PendingStarts[i].VM); ok {
+				st.PendingStarts[i].Why = d.Why
 			}
 		}
 		dropStarted(st, &now)
@@ -167,7 +167,7 @@ func (s *Server) startPendingAlone(ctx context.Context, lease backend.Lease) ([]
 // anyPending reports whether any start is pending on the host or in its cluster.
 func (s *Server) anyPending(ctx context.Context, st *backend.State) bool {
 	_, shared, err := s.sharedState(ctx)
-	return len(st.Owed) > 0 || err == nil && len(shared.Owed) > 0
+	return len(st.PendingStarts) > 0 || err == nil && len(shared.PendingStarts) > 0
 }
 
 // startPendingBefore is startPending for a lease that is about to be given back, while nothing else of this process writes.

@@ -105,8 +105,8 @@ func everything() agent.Change {
 	ch.Want, ch.Prior = gpu.Want{Assignment: &a}, gpu.Want{Share: &gpu.Share{Name: "s", Host: host, Count: 7}}
 	ch.Claims = []gpu.Claim{{
 		Kind: gpu.ClaimConfig, ID: "c", Token: "x", Want: gpu.Want{Config: &config},
-		Before: gpu.Layouts{gpuP1: {MIG: &gpu.MIGState{}, ComputeMode: gpu.ComputeDefault}},
-		Given:  gpu.Layouts{gpuP1: {Partitions: 4}}, Holds: &a,
+		OriginalLayouts: gpu.Layouts{gpuP1: {MIG: &gpu.MIGState{}, ComputeMode: gpu.ComputeDefault}},
+		AppliedLayouts:  gpu.Layouts{gpuP1: {Partitions: 4}}, HeldUntilOff: &a,
 	}}
 	return ch
 }

@@ -47,12 +47,12 @@ func (w *work) lostLease(ctx context.Context, e *Error) {
 func (s *Server) note(ctx context.Context, fence int64, e *entry, last change.Step) error {
 	return s.store.Update(ctx, func(st *backend.State) error {
 		if last.Op == change.OpStopVM {
-			st.Owed = withPending(st.Owed, e.pendingStart(last, s.clock()))
+			st.PendingStarts = withPending(st.PendingStarts, e.pendingStart(last, s.clock()))
 		}
 		// A start is pending whoever has been here since: one who got in after older records were
 		// put in the place of these knew nothing of it, and that of a VM which runs is over.
 		h, _ := s.held(fence)
-		st.Owed = withPending(st.Owed, h.last.Owed...)
+		st.PendingStarts = withPending(st.PendingStarts, h.last.PendingStarts...)
 		if st.Fence > fence {
 			return nil // who took the lease over has seen the journal, or changed what it knows nothing of
 		}
@@ -71,7 +71,7 @@ func (s *Server) recover(ctx context.Context, noted error, note func(context.Con
 		if noted != nil {
 			noted = note(ctx)
 		}
-		if state, err := s.store.Load(ctx); noted == nil && err == nil && len(state.Journal)+len(state.Owed) == 0 {
+		if state, err := s.store.Load(ctx); noted == nil && err == nil && len(state.Journal)+len(state.PendingStarts) == 0 {
 			return // the run that took the lease over has done it all
 		}
 		lease, _, err := s.waitForLease(ctx, LeaseRequest{

@@ -87,7 +87,7 @@ func checkClaim(c *gpu.Claim) error {
 	if err := c.Validate(); err != nil {
 		return err
 	}
-	for _, w := range []gpu.Want{c.Want, {Assignment: c.Holds}} {
+	for _, w := range []gpu.Want{c.Want, {Assignment: c.HeldUntilOff}} {
 		for what, n := range counts(w) {
 			if n < 0 || n > maxCount {
 				return fmt.Errorf("it asks for %d %s", n, what)

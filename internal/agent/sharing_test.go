@@ -195,7 +195,8 @@ func TestSharingPutsBack(t *testing.T) {
 	r.done(layout("2", "mps", nil, served))
 	r.wantComputeMode(hopper1, gpu.ComputeExclusiveProcess)
 	c, _ := r.claim(gpu.ClaimConfig, "inference")
-	if c.Before.Of(hopper1).ComputeMode != gpu.ComputeExclusiveProcess || c.Before.Of(hopper1).TimeSlice != gpu.TimeSliceShort {
+	if c.OriginalLayouts.Of(hopper1).ComputeMode != gpu.ComputeExclusiveProcess || c.OriginalLayouts.Of(hopper1).
+		TimeSlice != gpu.TimeSliceShort {
 		t.Errorf("what the GPU had did not move with it: %+v", c)
 	}
 	r.done(layout("3", "turns", nil, turns("again", gpu.TimeSliceLong, 2, hopper1)),

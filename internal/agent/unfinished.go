@@ -29,7 +29,7 @@ func (s *Server) settledInventory(ctx context.Context) (gpu.Host, error) {
 	}
 	// What these changes stopped runs again by then, and the VMs that others owe a start too, but
 	// for those that find no room any more.
-	host.Owed = slices.DeleteFunc(host.Owed, func(d gpu.OwedStart) bool {
+	host.PendingStarts = slices.DeleteFunc(host.PendingStarts, func(d gpu.PendingStart) bool {
 		return slices.ContainsFunc(entries, func(e *entry) bool { return e.Status == running && e.stops(d.VM) })
 	})
 	for _, e := range slices.Backward(entries) {
@@ -39,7 +39,7 @@ func (s *Server) settledInventory(ctx context.Context) (gpu.Host, error) {
 	}
 	slices.Sort(host.Moving)
 	host.Moving = slices.Compact(host.Moving)
-	for _, d := range host.Owed {
+	for _, d := range host.PendingStarts {
 		if start := (change.Step{Op: change.OpStartVM, VM: d.VM}); change.Obstacle(&host, start) == nil {
 			host = change.Project(host, start)
 		}
@@ -63,7 +63,7 @@ func (e *entry) putBackOn(host gpu.Host, at time.Time) gpu.Host {
 			case back.TakenSince(&host):
 				left = left || back.Op != change.OpStartVM
 			case back.Op == change.OpStartVM && change.Obstacle(&host, back) != nil:
-				host.Owed = withPending(host.Owed, e.pendingStart(back, at))
+				host.PendingStarts = withPending(host.PendingStarts, e.pendingStart(back, at))
 			default:
 				host.Moving = append(host.Moving, change.EffectsOf(&host, []change.Step{back}).Moves...)
 				host = change.Project(host, back)

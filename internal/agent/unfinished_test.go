@@ -84,7 +84,7 @@ func TestAnUndoThatFindsNoRoom(t *testing.T) {
 			for _, h := range []gpu.Host{shown, then} {
 				vm, _ := h.VM(run1)
 				if _, owed := h.Owes(run1); vm.State != gpu.VMOff || !owed || len(vm.PartitionAdapters) != 1 {
-					t.Errorf("owed is %v, and the VM %+v", h.Owed, vm)
+					t.Errorf("owed is %v, and the VM %+v", h.PendingStarts, vm)
 				}
 			}
 		})

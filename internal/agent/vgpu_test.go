@@ -250,14 +250,14 @@ func TestVGPUClaim(t *testing.T) {
 	old := vgpus("old", map[string]int{t4q: 2}, turing)
 	r.done(layout("1", "vgpu", nil, mixed), layout("2", "old", nil, old))
 	c, _ := r.claim(gpu.ClaimConfig, "vdi")
-	if d := cmp.Diff(&gpu.VGPUState{FunctionsOn: true, Places: []gpu.VGPUPlace{vgpuAt(q24, 7)}}, c.Before.Of(ada1).VGPU); d != "" {
+	if d := cmp.Diff(&gpu.VGPUState{FunctionsOn: true, Places: []gpu.VGPUPlace{vgpuAt(q24, 7)}}, c.OriginalLayouts.Of(ada1).VGPU); d != "" {
 		t.Error(d)
 	}
-	if s := c.Given.Of(ada1).VGPU; s == nil || !s.FunctionsOn || len(s.Places) != 2 || s.Places[1].Function != 1 {
+	if s := c.AppliedLayouts.Of(ada1).VGPU; s == nil || !s.FunctionsOn || len(s.Places) != 2 || s.Places[1].Function != 1 {
 		t.Errorf("the layout is recorded as %+v", s)
 	}
 	o, _ := r.claim(gpu.ClaimConfig, "old")
-	if d := cmp.Diff(r.vgpu(turing), *o.Given.Of(turing).VGPU); d != "" {
+	if d := cmp.Diff(r.vgpu(turing), *o.AppliedLayouts.Of(turing).VGPU); d != "" {
 		t.Errorf("mediated devices are recorded with other UUIDs:\n%s", d)
 	}
 	r.done(layout("3", "vgpu", mixed, nil), layout("4", "old", old, nil))

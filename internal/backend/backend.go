@@ -247,8 +247,8 @@ type State struct {
 	Agent string
 	// Unreadable are the records that could not be read.
 	Unreadable []Unreadable
-	// Owed are the VMs that changes stopped and that have not been seen to run since.
-	Owed []gpu.OwedStart
+	// PendingStarts are the VMs that changes stopped and that have not been seen to run since.
+	PendingStarts []gpu.PendingStart
 }
 
 // Lease says who may change the host now.

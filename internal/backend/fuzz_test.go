@@ -21,7 +21,7 @@ func FuzzState(f *testing.F) {
 			Run: "run-1", Owner: "vdi", Fence: 7, Since: time.Unix(100, 0).UTC(), Expires: time.Unix(160, 0).UTC(), TTL: time.Minute,
 		},
 		Claims: []gpu.Claim{
-			{Kind: gpu.ClaimConfig, ID: "vdi", Token: "token", Before: gpu.Layouts{"a": {Partitions: 1}}}, {Kind: gpu.ClaimShare, ID: "s"},
+			{Kind: gpu.ClaimConfig, ID: "vdi", Token: "token", OriginalLayouts: gpu.Layouts{"a": {Partitions: 1}}}, {Kind: gpu.ClaimShare, ID: "s"},
 		},
 		Journal: []json.RawMessage{json.RawMessage(`{"id":"a"}`)},
 	}

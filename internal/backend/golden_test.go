@@ -14,11 +14,11 @@ import (
 func TestGoldenRecords(t *testing.T) {
 	t.Parallel()
 	known := document.Of[struct {
-		File   stateDocument `json:"file"`
-		Record sealed        `json:"record"`
-		Lease  Lease         `json:"lease"`
-		Claim  gpu.Claim     `json:"claim"`
-		Owed   gpu.OwedStart `json:"owed_start"`
+		File   stateDocument    `json:"file"`
+		Record sealed           `json:"record"`
+		Lease  Lease            `json:"lease"`
+		Claim  gpu.Claim        `json:"claim"`
+		Owed   gpu.PendingStart `json:"owed_start"`
 	}]()
 	golden.Document(t, "records.golden", known.Describe()+fmt.Sprintf("format: %s\nversions: %v\n", StateFormat, recordVersions))
 }

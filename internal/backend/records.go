@@ -180,7 +180,7 @@ func (s *State) document() (stateDocument, error) {
 	for _, change := range s.Journal {
 		errs = append(errs, add(kindChange, change))
 	}
-	for _, d := range s.Owed {
+	for _, d := range s.PendingStarts {
 		errs = append(errs, add(kindOwed, d))
 	}
 	for _, r := range s.Unreadable {
@@ -351,13 +351,13 @@ func (s *State) open(raw json.RawMessage, i int) {
 			}
 		}
 	case kindOwed:
-		var d gpu.OwedStart
+		var d gpu.PendingStart
 		switch err = document.Read(r.Data, &d); {
 		case err != nil:
 		case d.VM == "":
 			err = errors.New("vm is empty")
 		default:
-			s.Owed = append(s.Owed, d)
+			s.PendingStarts = append(s.PendingStarts, d)
 		}
 	case kindChange:
 		s.Journal = append(s.Journal, r.Data) // the agent's own to read

@@ -74,7 +74,7 @@ func ActOn(act Act, c gpu.Claim) Change {
 		Want: c.Want, Prior: c.Want, Act: act,
 	}
 	if c.Pending && act == ActPending {
-		ch.Prior.Assignment = c.Holds
+		ch.Prior.Assignment = c.HeldUntilOff
 	}
 	ch.Approved = (&Approved{Keys: []string{}}).WithVMs(c.ID)
 	return ch

@@ -105,7 +105,7 @@ func TestActs(t *testing.T) {
 			if c.edit != nil {
 				c.edit(&host)
 			}
-			does := change.Foresee(host, name, change.ActOn(c.act, c.claim))
+			does := change.Simulate(host, name, change.ActOn(c.act, c.claim))
 			after, err := change.After(host, name, change.ActOn(c.act, c.claim))
 			if diff := cmp.Diff(change.ProjectAll(host, does.Steps), after); diff != "" || (err != nil) != (len(does.Refused) > 0) {
 				t.Errorf("error %v; the host after it (-steps +after):\n%s", err, diff)

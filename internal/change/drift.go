@@ -152,7 +152,7 @@ func differenceOf(host *gpu.Host, c *gpu.PartitionConfig, claim *gpu.Claim, id s
 	default:
 		var given gpu.Layout
 		if claim != nil {
-			given = claim.Given.Of(g.ID)
+			given = claim.AppliedLayouts.Of(g.ID)
 			d.Cause = k.cause(given, g.Layout())
 		}
 		d.Found = k.found(c, given, g)

@@ -55,7 +55,7 @@ func TestDriftAndLossAreTheSame(t *testing.T) {
 		}
 		claim := gpu.Claim{
 			Kind: gpu.ClaimConfig, ID: "c", Token: "t", GPUs: []string{id}, Want: gpu.Want{Config: config},
-			Given: gpu.Layouts{id: {MIG: &gpu.MIGState{Enabled: true, Placements: made}}},
+			AppliedLayouts: gpu.Layouts{id: {MIG: &gpu.MIGState{Enabled: true, Placements: made}}},
 		}
 		host := gpu.Host{Name: "h", Platform: gpu.Linux, GPUs: []gpu.GPU{g}, Claims: []gpu.Claim{claim}}
 		got := change.Differences(&host, config, &claim, []string{id})
@@ -90,7 +90,7 @@ func TestMIGModeThatCameOn(t *testing.T) {
 	} {
 		claim := gpu.Claim{
 			Kind: gpu.ClaimConfig, ID: "c", Token: "t", GPUs: []string{id}, Want: gpu.Want{Config: config},
-			Given: gpu.Layouts{id: {MIG: &gpu.MIGState{}}},
+			AppliedLayouts: gpu.Layouts{id: {MIG: &gpu.MIGState{}}},
 		}
 		host := gpu.Host{
 			Name: "h", Platform: gpu.Linux, GPUs: []gpu.GPU{{ID: id, MIG: &gpu.MIG{Enabled: true, Pending: pending}}}, Claims: []gpu.Claim{claim},

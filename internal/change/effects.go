@@ -23,9 +23,9 @@ type Forecast struct {
 	Effects
 }
 
-// Foresee asks the planner what a change does to a host, which carries the claims that other
+// Simulate asks the planner what a change does to a host, which carries the claims that other
 // hosts hold for its VMs.
-func Foresee(host gpu.Host, key string, ch Change) Forecast {
+func Simulate(host gpu.Host, key string, ch Change) Forecast {
 	steps, err := Plan(host, key, ch)
 	f := Forecast{Host: key, On: &host, Steps: steps, Effects: EffectsOf(&host, steps)}
 	errors.As(err, &f.Refused)

@@ -222,13 +222,13 @@ func TestEveryStepIsPutBack(t *testing.T) {
 	}
 }
 
-// TestOwedStartIsNotTakenBack starts a VM that an earlier change owes its start: when this
+// TestPendingStartIsNotTakenBack starts a VM that an earlier change owes its start: when this
 // change is put back the VM goes on running.
-func TestOwedStartIsNotTakenBack(t *testing.T) {
+func TestPendingStartIsNotTakenBack(t *testing.T) {
 	t.Parallel()
 	host := hyperV()
 	off(0)(&host)
-	host.Owed = []gpu.OwedStart{{VM: vmID(0)}}
+	host.PendingStarts = []gpu.PendingStart{{VM: vmID(0)}}
 	undo, _ := change.Schedule(host, []change.Step{{Op: change.OpStartVM, VM: vmID(0)}})
 	if len(undo[0]) > 0 {
 		t.Errorf("the start that is owed is taken back by %v", undo[0])

@@ -294,7 +294,7 @@ func migFound(given *gpu.MIGState, g *gpu.GPU) string {
 // declared, one that others have put in another place stands for one that is missing: it
 // is as declared, and would be one too many beside the one made again.
 func placedNow(c *gpu.Claim, g *gpu.GPU) []gpu.MIGPlacement {
-	layout := c.Given.Of(g.ID).MIG.Placements
+	layout := c.AppliedLayouts.Of(g.ID).MIG.Placements
 	if len(c.Want.Config.MIG.Placements) > 0 {
 		return layout
 	}
@@ -315,7 +315,7 @@ func placedNow(c *gpu.Claim, g *gpu.GPU) []gpu.MIGPlacement {
 
 // lostOfMIG makes the instances that are missing, beside those that there are.
 func lostOfMIG(_ *gpu.Host, c *gpu.Claim, g *gpu.GPU) repair {
-	switch given := c.Given.Of(g.ID).MIG; {
+	switch given := c.AppliedLayouts.Of(g.ID).MIG; {
 	case given == nil:
 		return repair{}
 	case !given.Enabled:

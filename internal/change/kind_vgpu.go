@@ -218,7 +218,7 @@ func refuseVGPUs(err error, op string, g *gpu.GPU) *Refusal {
 
 // lostOfVGPUs makes the vGPUs that are missing, beside those that there are.
 func lostOfVGPUs(_ *gpu.Host, c *gpu.Claim, g *gpu.GPU) repair {
-	layout := c.Given.Of(g.ID)
+	layout := c.AppliedLayouts.Of(g.ID)
 	given := layout.VGPU
 	if given == nil {
 		return repair{}

@@ -54,7 +54,7 @@ func (p *planner) assignment() error {
 	case p.change.ClaimOnly:
 		c := p.assignmentClaim(id, claim)
 		if claim != nil {
-			c.Pending, c.Holds = claim.Pending, claim.Holds
+			c.Pending, c.HeldUntilOff = claim.Pending, claim.HeldUntilOff
 		}
 		p.put(c)
 		return nil
@@ -118,10 +118,10 @@ func awayFrom(a *gpu.Assignment, host string) bool {
 func (p *planner) holding(claim *gpu.Claim) *gpu.Assignment {
 	switch {
 	case claim != nil && claim.Pending:
-		return claim.Holds
+		return claim.HeldUntilOff
 	case claim != nil && claim.Incomplete && claim.Want.Assignment != nil:
 		// Of what it had and what it was to get it may have either.
-		has, had := *claim.Want.Assignment, cmp.Or(claim.Holds, p.change.Prior.Assignment, claim.Want.Assignment)
+		has, had := *claim.Want.Assignment, cmp.Or(claim.HeldUntilOff, p.change.Prior.Assignment, claim.Want.Assignment)
 		has.Partition, has.Pool, has.Device = cmp.Or(has.Partition, had.Partition), cmp.Or(has.Pool, had.Pool), cmp.Or(has.Device, had.Device)
 		return &has
 	case claim != nil:
@@ -150,7 +150,7 @@ func (p *planner) assign(vm *gpu.VM, claim *gpu.Claim) error {
 	}
 	if m.needsOff() && want.Power.NextOff && p.change.Act != ActPending && vm.State != gpu.VMOff {
 		c = p.assignmentClaim(vm.ID, claim)
-		c.Pending, c.Holds = true, holds
+		c.Pending, c.HeldUntilOff = true, holds
 		p.put(c)
 		return nil
 	}

@@ -62,7 +62,7 @@ func (p *planner) config() error {
 		return err
 	}
 	if c.claim != nil {
-		c.before, c.given = c.claim.Before, c.claim.Given
+		c.before, c.given = c.claim.OriginalLayouts, c.claim.AppliedLayouts
 	}
 	k := kinds[c.shape.Kind]
 	l := k.plan(p, c)
@@ -124,7 +124,7 @@ func (p *planner) record(c *configChange) {
 	}
 	claim := p.newClaim(gpu.ClaimConfig, c.id, c.claim)
 	claim.Want.Config, claim.GPUs = &c.want, p.selected(c)
-	claim.Before, claim.Given = c.before, c.given
+	claim.OriginalLayouts, claim.AppliedLayouts = c.before, c.given
 	p.putOver(c.claim, claim)
 }
 
@@ -155,7 +155,7 @@ func (p *planner) joins(c *configChange, id string) {
 	before := now
 	prior, had := configOn(p.change.Prior.Config, p.key)
 	if other := p.leavesFor(c, id); other != nil {
-		before = other.Before.Of(id) // what the other config made of it is not what it was
+		before = other.OriginalLayouts.Of(id) // what the other config made of it is not what it was
 	} else if had && !p.change.Adopt && hasID(prior.GPUs[p.key], id) && ok && Offers(prior.Kind, g) && HasLayout(&prior, g) {
 		return // the config made it so, and the record of what was before is lost
 	}
@@ -188,6 +188,6 @@ func appendShrunk(claims []gpu.Claim, c gpu.Claim, gpuID string) []gpu.Claim {
 	}
 	s := &claims[i]
 	s.GPUs = slices.DeleteFunc(slices.Clone(s.GPUs), func(g string) bool { return gpu.SameID(g, gpuID) })
-	s.Before, s.Given = s.Before.Without(gpuID), s.Given.Without(gpuID)
+	s.OriginalLayouts, s.AppliedLayouts = s.OriginalLayouts.Without(gpuID), s.AppliedLayouts.Without(gpuID)
 	return claims
 }

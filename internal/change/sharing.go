@@ -24,7 +24,7 @@ func declaredDaemons(host *gpu.Host, claim *gpu.Claim) []gpu.MPSDaemonSpec {
 		return nil
 	}
 	with := *host
-	for id, given := range claim.Given {
+	for id, given := range claim.AppliedLayouts {
 		if given.MIG == nil {
 			continue
 		}
@@ -147,7 +147,7 @@ func (s *sharingChange) restoresOf(claim *gpu.Claim, g *gpu.GPU) {
 		return
 	}
 	mode, slice := placement.WantedModes(claim.Want.Config)
-	before := claim.Before.Of(g.ID)
+	before := claim.OriginalLayouts.Of(g.ID)
 	if was := before.ComputeMode; cmp.Or(g.ComputeMode, mode) == mode {
 		if was == "" && before != (gpu.Layout{}) {
 			was = gpu.ComputeDefault // the driver's own, as after a reboot

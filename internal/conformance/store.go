@@ -18,7 +18,7 @@ import (
 func storeScenarios() []scenario {
 	claim := gpu.Claim{
 		Kind: gpu.ClaimAssignment, ID: alpha, Token: "token-1", Owner: "vdi-prod", GPUs: []string{gpuA},
-		Before: gpu.Layouts{gpuA: {Partitions: 4}}, SettingsBefore: gpu.VMSettings{GuestControlledCache: no()}, Revision: 3,
+		OriginalLayouts: gpu.Layouts{gpuA: {Partitions: 4}}, SettingsBefore: gpu.VMSettings{GuestControlledCache: no()}, Revision: 3,
 	}
 	lease := &backend.Lease{
 		Run: "run-1", Owner: "vdi-prod", Fence: 7,

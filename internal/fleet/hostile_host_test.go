@@ -378,7 +378,7 @@ func lie(rng *rand.Rand, honest map[string]*gpu.Host, own gpu.Host) *gpu.Host {
 		h.Returning = []string{all[rng.IntN(len(all))]}
 		h.Moving = []string{victim.VMs[0].Name}
 		h.Unfinished = []string{"gpu_partition_config vdi"}
-		h.Owed = []gpu.OwedStart{{VM: all[rng.IntN(len(all))], Name: victim.VMs[0].Name}}
+		h.PendingStarts = []gpu.PendingStart{{VM: all[rng.IntN(len(all))], Name: victim.VMs[0].Name}}
 		h.HeldBy = &gpu.Holder{Of: "cluster clu", Run: "made up"}
 	}
 	return &h

@@ -1199,8 +1199,8 @@ func TestAVMThatIsOwedAStartMayFindNoRoom(t *testing.T) {
 	if _, err := w.sim.AddForeignAdapter(t.Context(), "vm-13"); err != nil {
 		t.Fatal(err)
 	}
-	if h := w.shown()["hv01"]; len(h.Owed) != 1 || h.VMs[1].State != gpu.VMRunning {
-		t.Fatalf("owed are %+v, and vm-12 is shown as %s", h.Owed, h.VMs[1].State)
+	if h := w.shown()["hv01"]; len(h.PendingStarts) != 1 || h.VMs[1].State != gpu.VMRunning {
+		t.Fatalf("owed are %+v, and vm-12 is shown as %s", h.PendingStarts, h.VMs[1].State)
 	}
 	w.turn("vm-13", gpu.VMRunning)
 	before := w.shown()

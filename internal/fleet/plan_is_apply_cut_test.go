@@ -176,9 +176,9 @@ func (w *world) cut(r *resource, p change.Change) bool {
 	w.cutOff = true
 	w.note("  %v", err)
 	for name, h := range w.shown() {
-		w.note("  %s: unfinished %q, owed %v", name, h.Unfinished, h.Owed)
+		w.note("  %s: unfinished %q, owed %v", name, h.Unfinished, h.PendingStarts)
 		w.counts["unfinished"] += len(h.Unfinished)
-		w.counts["owed"] += len(h.Owed)
+		w.counts["owed"] += len(h.PendingStarts)
 	}
 	return !w.isAs(p.Token, p.Prior)
 }

@@ -135,7 +135,7 @@ func (w *world) pins(changes []change.Change) bool {
 // owing tells whether a VM starts before anything is changed.
 func (a announced) owing() bool {
 	for _, h := range a.saw {
-		if len(h.Unfinished)+len(h.Owed) > 0 {
+		if len(h.Unfinished)+len(h.PendingStarts) > 0 {
 			return true
 		}
 	}

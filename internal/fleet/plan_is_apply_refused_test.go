@@ -96,13 +96,13 @@ var errUnsure = errors.New("it takes more than this")
 func (w *world) byHand(p change.Change) error {
 	shown := fleet.View{Hosts: w.shown()}
 	for _, h := range shown.Hosts {
-		if len(h.Owed)+len(h.Unfinished) > 0 {
+		if len(h.PendingStarts)+len(h.Unfinished) > 0 {
 			return errUnsure // what dead runs have left is put right first
 		}
 	}
 	if a := p.Want.Assignment; a != nil {
 		if c, ok := shown.Claim(gpu.ClaimAssignment, a.VMID); ok && c.Pending {
-			p.Prior.Assignment = c.Holds
+			p.Prior.Assignment = c.HeldUntilOff
 		}
 	}
 	switch {

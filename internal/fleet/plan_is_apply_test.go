@@ -976,7 +976,7 @@ func (s *witness) begin() {
 func (w *world) untouched(before, after map[string]*gpu.Host) {
 	for _, of := range []map[string]*gpu.Host{before, after} {
 		for _, h := range of {
-			h.Unfinished, h.Returning, h.Moving, h.Owed = nil, nil, nil, nil
+			h.Unfinished, h.Returning, h.Moving, h.PendingStarts = nil, nil, nil, nil
 			slices.Sort(h.Units)
 			slices.SortFunc(h.Claims, func(a, b gpu.Claim) int { return strings.Compare(string(a.Kind)+a.ID, string(b.Kind)+b.ID) })
 		}
@@ -1033,7 +1033,7 @@ func (w *world) powers(says announced, before, after map[string]*gpu.Host) {
 		for _, subject := range h.Unfinished {
 			begun[subject] = true
 		}
-		for _, d := range h.Owed {
+		for _, d := range h.PendingStarts {
 			begun["gpu_vm_assignment for VM "+d.Name] = true
 		}
 	}

@@ -277,7 +277,7 @@ func destroyAll(tb testing.TB, hosts int) (allocations uint64) {
 		c.host.Claims = []gpu.Claim{
 			{
 				Kind: gpu.ClaimConfig, ID: "vdi", Token: "config", Owner: "vdi", GPUs: []string{"g"}, Want: plans[0].Prior,
-				Before: gpu.Layouts{"g": {Partitions: 4}},
+				OriginalLayouts: gpu.Layouts{"g": {Partitions: 4}},
 			},
 		}
 		for n := range 10 {

@@ -34,10 +34,10 @@ type Claim struct {
 	Want Want `json:"want"`
 	// GPUs are the GPUs of this host that the claim covers.
 	GPUs []string `json:"gpus,omitempty"`
-	// Before is the layout of each GPU when it joined its first config of ours, Given what
+	// OriginalLayouts is the layout of each GPU when it joined its first config of ours, Given what
 	// the config made of it: what a reboot loses is put back as it was.
-	Before Layouts `json:"before,omitempty"`
-	Given  Layouts `json:"given,omitempty"`
+	OriginalLayouts Layouts `json:"before,omitempty"`
+	AppliedLayouts  Layouts `json:"given,omitempty"`
 	// Dismounted are the GPUs that the pool dismounted itself.
 	Dismounted []string `json:"dismounted,omitempty"`
 	// SettingsBefore holds, for each setting that was written, what it was.
@@ -46,8 +46,8 @@ type Claim struct {
 	Incomplete bool `json:"incomplete,omitempty"`
 	// Pending marks an assignment that waits for the VM's next power-off.
 	Pending bool `json:"pending,omitempty"`
-	// Holds is what the VM still has while the claim is pending; nil for nothing.
-	Holds *Assignment `json:"holds,omitempty"`
+	// HeldUntilOff is what the VM still has while the claim is pending; nil for nothing.
+	HeldUntilOff *Assignment `json:"holds,omitempty"`
 	// Boot is the id of the host's boot in which the object was last changed; "" where the
 	// host does not tell it.
 	Boot string `json:"boot,omitempty"`
@@ -66,8 +66,8 @@ func (c *Claim) Validate() error {
 	if c.ID == "" {
 		return errors.New("id is empty")
 	}
-	if c.Holds != nil {
-		if err := c.Holds.validate(); err != nil {
+	if c.HeldUntilOff != nil {
+		if err := c.HeldUntilOff.validate(); err != nil {
 			return fmt.Errorf("holds: %w", err)
 		}
 	}

@@ -68,9 +68,9 @@ type Host struct {
 	HeldBy *Holder `json:"held_by,omitempty"`
 	// Unreadable are the records of the agent that it cannot read. Claims may be missing.
 	Unreadable []UnreadableRecord `json:"unreadable_records,omitempty"`
-	// Owed are the VMs that a change stopped and that could not be started again yet. The
+	// PendingStarts are the VMs that a change stopped and that could not be started again yet. The
 	// next lease of the host starts them.
-	Owed []OwedStart `json:"owed_starts,omitempty"`
+	PendingStarts []PendingStart `json:"owed_starts,omitempty"`
 }
 
 // Holder is a run that alone may change a host, or a cluster.
@@ -116,8 +116,8 @@ func (h *Host) BootID() string {
 	return h.Boot.ID
 }
 
-// OwedStart is a VM that a change stopped and that is owed a start.
-type OwedStart struct {
+// PendingStart is a VM that a change stopped and that is owed a start.
+type PendingStart struct {
 	VM    string    `json:"vm"` // id
 	Name  string    `json:"vm_name,omitempty"`
 	Since time.Time `json:"since"`
@@ -129,10 +129,10 @@ type OwedStart struct {
 }
 
 // Owes tells whether a change stopped a VM that is not started again.
-func (h *Host) Owes(vm string) (*OwedStart, bool) {
-	for i := range h.Owed {
-		if SameID(h.Owed[i].VM, vm) {
-			return &h.Owed[i], true
+func (h *Host) Owes(vm string) (*PendingStart, bool) {
+	for i := range h.PendingStarts {
+		if SameID(h.PendingStarts[i].VM, vm) {
+			return &h.PendingStarts[i], true
 		}
 	}
 	return nil, false

@@ -83,7 +83,7 @@ func TestAnAssignmentHasWhatItsKindSays(t *testing.T) {
 			for where, err := range map[string]error{
 				"a change":              want.Validate(),
 				"a claim":               (&gpu.Claim{Kind: gpu.ClaimAssignment, ID: "v", Want: want}).Validate(),
-				"what a claim's VM has": (&gpu.Claim{Kind: gpu.ClaimAssignment, ID: "v", Holds: &a}).Validate(),
+				"what a claim's VM has": (&gpu.Claim{Kind: gpu.ClaimAssignment, ID: "v", HeldUntilOff: &a}).Validate(),
 			} {
 				if (err == nil) != valid {
 					t.Errorf("%s of kind %q with %v: %v", where, kind, gives, err)

@@ -27,7 +27,7 @@ const orderSteps = 20000
 //
 // Undecided is also DoNotFit for who has to be sure.
 func EveryOrder(items []PackItem, moves []Move) (v Verdict, stuck *gpu.Share) {
-	o := orders{items: items, moves: moves, seen: map[string]bool{}, left: make([]int, 0, len(items))}
+	o := orders{items: items, moves: moves, seen: map[string]bool{}, waiting: make([]int, 0, len(items))}
 	classes := map[string]int{}
 	for i, item := range items {
 		key := item.class()
@@ -35,10 +35,10 @@ func EveryOrder(items []PackItem, moves []Move) (v Verdict, stuck *gpu.Share) {
 		if !ok {
 			at = len(o.class)
 			classes[key] = at
-			o.class, o.left = append(o.class, nil), append(o.left, 0)
+			o.class, o.waiting = append(o.class, nil), append(o.waiting, 0)
 		}
 		o.class[at] = append(o.class[at], i)
-		o.left[at]++
+		o.waiting[at]++
 		for _, room := range item.Rooms {
 			if !slices.Contains(o.rooms, room) {
 				o.rooms = append(o.rooms, room)
@@ -52,7 +52,7 @@ func EveryOrder(items []PackItem, moves []Move) (v Verdict, stuck *gpu.Share) {
 	defer o.end()
 	switch {
 	case !o.visit():
-		return DoNotFit, o.stuck
+		return DoNotFit, o.unplaced
 	case o.cut:
 		return Undecided, nil
 	}
@@ -61,16 +61,16 @@ func EveryOrder(items []PackItem, moves []Move) (v Verdict, stuck *gpu.Share) {
 
 // orders is the search of EveryOrder. Shares of one class make no difference to each other.
 type orders struct {
-	items []PackItem
-	moves []Move
-	class [][]int // the items of each class
-	left  []int   // how many of each class are not placed
-	done  []bool  // moves
-	rooms []*SharedHost
-	seen  map[string]bool
-	steps int
-	cut   bool
-	stuck *gpu.Share
+	items    []PackItem
+	moves    []Move
+	class    [][]int // the items of each class
+	waiting  []int   // how many of each class are not placed
+	done     []bool  // moves
+	rooms    []*SharedHost
+	seen     map[string]bool
+	steps    int
+	cut      bool
+	unplaced *gpu.Share
 }
 
 // class is the same for shares that want the same of the same hosts.
@@ -158,7 +158,7 @@ func (o *orders) visit() bool {
 
 // placeNext has one share of each class come next, where it finds room, and goes on from there.
 func (o *orders) placeNext() (went, ok bool) {
-	for c, n := range o.left {
+	for c, n := range o.waiting {
 		if n == 0 {
 			continue
 		}
@@ -169,9 +169,9 @@ func (o *orders) placeNext() (went, ok bool) {
 			continue
 		}
 		went = true
-		o.left[c]--
+		o.waiting[c]--
 		ok := o.visit()
-		o.left[c]++
+		o.waiting[c]++
 		Release(done[0].Devices, item.Share)
 		if !ok {
 			return true, false
@@ -201,15 +201,15 @@ func (o *orders) moveNext() (went, ok bool) {
 
 // leftOver tells whether anything is left where nothing can come next, and notes what.
 func (o *orders) leftOver() bool {
-	for c, n := range o.left {
+	for c, n := range o.waiting {
 		if n > 0 {
-			o.stuck = o.items[o.class[c][n-1]].Share
+			o.unplaced = o.items[o.class[c][n-1]].Share
 			return true
 		}
 	}
 	for i, m := range o.moves {
 		if !o.done[i] {
-			o.stuck = m.To
+			o.unplaced = m.To
 			return true
 		}
 	}
@@ -219,7 +219,7 @@ func (o *orders) leftOver() bool {
 // state is the same for two ways that lead to the same.
 func (o *orders) state() string {
 	var b strings.Builder
-	fmt.Fprint(&b, o.left, o.done)
+	fmt.Fprint(&b, o.waiting, o.done)
 	for _, room := range o.rooms {
 		for _, d := range room.devices {
 			t := d.Taken()

@@ -81,7 +81,8 @@ func TestInsertedGPUIsDrift(t *testing.T) {
 				"0 to add, 1 to change, 0 to destroy")
 			c.Apply()
 			r.WantCounts(4, rig.Both...)
-			if cl := r.Host("hv02").Claims[0]; !cl.Covers(rig.GPU2) || cl.Before.Of(rig.GPU2).Partitions != count || cl.Before.Of(rig.GPU0).
+			if cl := r.Host("hv02").Claims[0]; !cl.Covers(rig.GPU2) || cl.OriginalLayouts.Of(rig.GPU2).
+				Partitions != count || cl.OriginalLayouts.Of(rig.GPU0).
 				Partitions != 16 {
 				t.Errorf("the claim on hv02 is %+v", cl)
 			}

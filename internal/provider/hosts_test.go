@@ -64,7 +64,7 @@ func TestHostThatJoinsGetsTheLayoutAndOthersAreLeftAlone(t *testing.T) {
 			Check: rig.Then(func() {
 				r.WantCounts(4, rig.Both...)
 				r.WantClaims(rig.Both, "partition_config vdi")
-				if before := r.Host("hv02").Claims[0].Before; before.Of(rig.GPU0).Partitions != 16 {
+				if before := r.Host("hv02").Claims[0].OriginalLayouts; before.Of(rig.GPU0).Partitions != 16 {
 					t.Errorf("what hv02 had before is recorded as %v", before)
 				}
 			}),

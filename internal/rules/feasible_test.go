@@ -90,7 +90,7 @@ func restoredUnder() (w rules.World, ends, user change.Change) {
 	h, a := host("hv01", vm("a", gpu.VMRunning)), partition("a", "hv01")
 	holds(h, "a", 0)
 	claimConfig(h, "vdi", "vdi", 4, gpu0, gpu1)
-	h.Claims[0].Before = gpu.Layouts{gpu0: {Partitions: 16}, gpu1: {Partitions: 16}}
+	h.Claims[0].OriginalLayouts = gpu.Layouts{gpu0: {Partitions: 16}, gpu1: {Partitions: 16}}
 	a.Assignment.VMID = "ID-a"
 	claimVM(h, "vdi", "a", *a.Assignment)
 	was := config("vdi", 4, "hv01")
@@ -206,7 +206,7 @@ func mpsGoes() (w rules.World, was gpu.Want) {
 	was = mpsConfig("ml", "gpu01")
 	was.Config.Restore, was.Config.MaxDisruption = true, gpu.DisruptProcessRestart
 	h := laidOut(served(shareServer(), placement.Daemons(shareServer(), was.Config, was.Config.GPUs["gpu01"])[0].Name), was)
-	h.Claims[0].Before = gpu.Layouts{migGPU0: {ComputeMode: gpu.ComputeDefault}, migGPU1: {ComputeMode: gpu.ComputeDefault}}
+	h.Claims[0].OriginalLayouts = gpu.Layouts{migGPU0: {ComputeMode: gpu.ComputeDefault}, migGPU1: {ComputeMode: gpu.ComputeDefault}}
 	w = world(h)
 	w.Others.Put("claim-ml", change.Change{Subject: label(was), Prior: was})
 	return w, was
@@ -261,7 +261,7 @@ func TestAConfigThatIsHandedOverHasAnOrder(t *testing.T) {
 		was.Config.Restore, was.Config.MaxDisruption = true, gpu.DisruptGPUReset
 		laidOut(h, was)
 		off := gpu.Layout{MIG: &gpu.MIGState{}}
-		h.Claims[0].Before = gpu.Layouts{migGPU0: off, migGPU1: off}
+		h.Claims[0].OriginalLayouts = gpu.Layouts{migGPU0: off, migGPU1: off}
 		becomes := migConfig("ml", profiles("7g.80gb", 1), h.Name)
 		if other {
 			becomes.Config.ID, becomes.Config.Name = "other", "other"

@@ -69,13 +69,13 @@ func TestForecastOfCounts(t *testing.T) {
 // foresee is what a plan does to the only host that it concerns.
 func foresee(h *gpu.Host, p change.Change) change.Forecast {
 	p.Owner = "vdi"
-	return change.Foresee(*h, h.Name, p)
+	return change.Simulate(*h, h.Name, p)
 }
 
 func TestForecastRestore(t *testing.T) {
 	h := host("hv01")
 	claimConfig(h, "vdi", "vdi", 4, gpu0, gpu1)
-	h.Claims[0].Before = gpu.Layouts{strings.ToLower(gpu0): {Partitions: 16}, gpu1: {Partitions: 4}}
+	h.Claims[0].OriginalLayouts = gpu.Layouts{strings.ToLower(gpu0): {Partitions: 16}, gpu1: {Partitions: 4}}
 	prior := config("vdi", 4, "hv01")
 	prior.Config.Restore = true
 	got := foresee(h, change.Change{Token: "claim-vdi", Prior: prior})

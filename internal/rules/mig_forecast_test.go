@@ -74,7 +74,7 @@ func TestForecastMIGRestore(t *testing.T) {
 	h := gpuServer("hgx01", h100(migGPU0, at("3g.40gb", 4)), watched)
 	h.Claims = []gpu.Claim{{
 		Kind: gpu.ClaimConfig, ID: "ml", Token: "t", GPUs: []string{migGPU0, migGPU1},
-		Before: gpu.Layouts{migGPU0: {MIG: new(on(at("3g.40gb", 4)))}, migGPU1: {MIG: &gpu.MIGState{}}},
+		OriginalLayouts: gpu.Layouts{migGPU0: {MIG: new(on(at("3g.40gb", 4)))}, migGPU1: {MIG: &gpu.MIGState{}}},
 	}}
 	prior := migConfig("ml", profiles("3g.40gb", 1), "hgx01")
 	prior.Config.Restore = true

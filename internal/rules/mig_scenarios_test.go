@@ -274,7 +274,7 @@ func migScenarios() []scenario {
 				h := gpuServer("hgx01", h100(migGPU0, at("3g.40gb", 4)), busy)
 				h.Claims = []gpu.Claim{{
 					Kind: gpu.ClaimConfig, ID: "ml", Token: "t", Owner: "vdi", GPUs: []string{migGPU0, migGPU1},
-					Before: gpu.Layouts{migGPU0: {MIG: &gpu.MIGState{}}, migGPU1: {MIG: &gpu.MIGState{}}},
+					OriginalLayouts: gpu.Layouts{migGPU0: {MIG: &gpu.MIGState{}}, migGPU1: {MIG: &gpu.MIGState{}}},
 				}}
 				p := create("t", migConfig("ml", profiles("3g.40gb", 1), "hgx01"))
 				p.Prior = migConfig("ml", profiles("3g.40gb", 1), "hgx01")

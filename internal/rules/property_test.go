@@ -173,9 +173,9 @@ func drawClaim(t *rapid.T) gpu.Claim {
 		Kind:  rapid.SampledFrom([]gpu.ClaimKind{gpu.ClaimConfig, gpu.ClaimPool, gpu.ClaimAssignment, gpu.ClaimShare}).Draw(t, "kind"),
 		ID:    rapid.OneOf(names, vmNames).Draw(t, "id"),
 		Token: tokens.Draw(t, "token"), Owner: owners.Draw(t, "owner"), Want: drawWant(t),
-		GPUs:     rapid.SliceOfN(gpuIDs, 0, 2).Draw(t, "covers"),
-		Before:   gpu.Layouts{gpuIDs.Draw(t, "before"): {Partitions: counts.Draw(t, "count")}},
-		Revision: rapid.Int64Range(0, 3).Draw(t, "revision"),
+		GPUs:            rapid.SliceOfN(gpuIDs, 0, 2).Draw(t, "covers"),
+		OriginalLayouts: gpu.Layouts{gpuIDs.Draw(t, "before"): {Partitions: counts.Draw(t, "count")}},
+		Revision:        rapid.Int64Range(0, 3).Draw(t, "revision"),
 	}
 }
 

@@ -1030,7 +1030,7 @@ func powerScenarios() []scenario {
 				h := host("hv01", vm("a", gpu.VMRunning))
 				holds(h, "a", 0)
 				claimConfig(h, "vdi", "vdi", 4, gpu0, gpu1)
-				h.Claims[0].Before = gpu.Layouts{gpu0: {Partitions: 16}, gpu1: {Partitions: 16}}
+				h.Claims[0].OriginalLayouts = gpu.Layouts{gpu0: {Partitions: 16}, gpu1: {Partitions: 16}}
 				p := config("vdi", 4, "hv01")
 				p.Config.Restore = true
 				return world(h), change.Change{Subject: label(p), Token: "claim-vdi", Prior: p}
@@ -1043,7 +1043,7 @@ func powerScenarios() []scenario {
 			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMRunning))
 				claimConfig(h, "vdi", "vdi", 4, gpu0, gpu1)
-				h.Claims[0].Before = gpu.Layouts{gpu0: {Partitions: 16}, gpu1: {Partitions: 16}}
+				h.Claims[0].OriginalLayouts = gpu.Layouts{gpu0: {Partitions: 16}, gpu1: {Partitions: 16}}
 				w, ends, p := world(h), config("vdi", 4, "hv01"), partition("a", "hv01")
 				ends.Config.Restore = true
 				w.Others.Put("claim-vdi", change.Change{Subject: label(ends), Prior: ends})
@@ -1133,7 +1133,7 @@ func powerScenarios() []scenario {
 				for i := range h.GPUs {
 					h.GPUs[i].Processes = nil
 				}
-				h.Claims[0].Before = gpu.Layouts{migGPU0: {ComputeMode: gpu.ComputeDefault}, migGPU1: {ComputeMode: gpu.ComputeDefault}}
+				h.Claims[0].OriginalLayouts = gpu.Layouts{migGPU0: {ComputeMode: gpu.ComputeDefault}, migGPU1: {ComputeMode: gpu.ComputeDefault}}
 				w := world(h)
 				w.Others.Put("claim-ml", change.Change{Subject: label(was), Prior: was})
 				return w, create("t", slicesConfig("turns", 2, "gpu01"))

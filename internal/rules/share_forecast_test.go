@@ -31,7 +31,7 @@ func TestForecastSharing(t *testing.T) {
 	restored.Config.Restore = true
 	before := func(h *gpu.Host) *gpu.Host {
 		laidOut(h, restored)
-		h.Claims[0].Before = gpu.Layouts{migGPU0: {ComputeMode: gpu.ComputeDefault}, migGPU1: {ComputeMode: gpu.ComputeDefault}}
+		h.Claims[0].OriginalLayouts = gpu.Layouts{migGPU0: {ComputeMode: gpu.ComputeDefault}, migGPU1: {ComputeMode: gpu.ComputeDefault}}
 		return h
 	}
 	long := slicesConfig("ml", 4, "gpu01")
@@ -131,7 +131,7 @@ func TestForecastMIGCallsOffAPendingMode(t *testing.T) {
 	off := ampere(migOff(h100(migGPU0)))
 	off.MIG.Pending = true
 	h := laidOut(shareServer(off), w)
-	h.Claims[0].Before = gpu.Layouts{migGPU0: {MIG: &gpu.MIGState{}}}
+	h.Claims[0].OriginalLayouts = gpu.Layouts{migGPU0: {MIG: &gpu.MIGState{}}}
 	w.Config.Restore = true
 	got = foresee(h, change.Change{Token: "claim-ml", Prior: w})
 	if len(got.GPUs) != 1 || got.GPUs[0].MIG == nil || !got.GPUs[0].MIG.CallsOff {

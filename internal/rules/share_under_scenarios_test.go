@@ -80,7 +80,9 @@ func underSharesScenarios() []scenario {
 				w := migConfig("ml", profiles("2g.20gb", 2), "gpu01")
 				w.Config.Restore = true
 				h := laidOut(shareServer(h100(migGPU0, at("2g.20gb", 0), at("2g.20gb", 4))), w)
-				h.Claims[0].Before = gpu.Layouts{migGPU0: {MIG: &gpu.MIGState{Enabled: true, Placements: []gpu.MIGPlacement{at("2g.20gb", 0)}}}}
+				h.Claims[0].OriginalLayouts = gpu.Layouts{
+					migGPU0: {MIG: &gpu.MIGState{Enabled: true, Placements: []gpu.MIGPlacement{at("2g.20gb", 0)}}},
+				}
 				return world(has(h, "platform", into(share("a", 0), at("2g.20gb", 4)))), change.Change{Subject: "x", Token: "claim-ml", Prior: w}
 			},
 			satisfy: func(_ *rules.World, p *change.Change) { p.Prior.Config.Restore = false },

@@ -30,7 +30,7 @@ func Unrestorable(hosts map[string]*gpu.Host, p change.Change) []Finding {
 		}
 		var kept []string
 		for g := range whatif.Selected(h, c.GPUs[host]) {
-			if recorded && claim.Before.Of(g.ID) != (gpu.Layout{}) || g.Dismounted || stays(host, g.ID) {
+			if recorded && claim.OriginalLayouts.Of(g.ID) != (gpu.Layout{}) || g.Dismounted || stays(host, g.ID) {
 				continue
 			}
 			text := gpuText(g)

@@ -282,7 +282,7 @@ func vgpuScenarios() []scenario {
 				h := gpuServer("kvm01", l40s(migGPU0, q12), heldBy(l40s(migGPU1, q12), 0, "VM web-01"))
 				h.Claims = []gpu.Claim{{
 					Kind: gpu.ClaimConfig, ID: "vdi", Token: "t", Owner: "vdi", GPUs: []string{migGPU0, migGPU1},
-					Before: gpu.Layouts{
+					OriginalLayouts: gpu.Layouts{
 						migGPU0: {VGPU: &gpu.VGPUState{}}, migGPU1: {VGPU: &gpu.VGPUState{FunctionsOn: true, Places: []gpu.VGPUPlace{{Type: q24}}}},
 					},
 				}}

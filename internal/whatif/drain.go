@@ -343,7 +343,7 @@ func (r Drains) drainsOn(config change.Change, nodes map[string]*gpu.Host, asked
 		}
 		sent := r.sent(config, host)
 		if why := cmp.Or(sent.Undrained[host], change.WhyNotDrained(h)); asked(host, why) {
-			f := change.Foresee(r.withClaims(host, h), host, sent)
+			f := change.Simulate(r.withClaims(host, h), host, sent)
 			f.Undrained = why
 			out[host] = f
 		}

@@ -48,7 +48,7 @@ func (r *Run) onceOthersYield(f change.Forecast, may bool) change.Forecast {
 	}
 	if o := r.Obstacle(f.Host, r.Fleet.byName[f.Host], r.Plan); o.Refused == nil || o.Open && may {
 		was := f
-		f = change.Foresee(o.then, f.Host, r.sent(r.Plan, f.Host))
+		f = change.Simulate(o.then, f.Host, r.sent(r.Plan, f.Host))
 		f.Undrained = was.Undrained
 		for _, s := range was.Stops { // whoever is still to be planned may stay after all
 			if o.Refused != nil && !slices.ContainsFunc(f.Stops, func(x change.Stop) bool { return gpu.SameID(x.VM, s.VM) }) {
@@ -135,7 +135,7 @@ func (r *Run) simulate(host string, h *gpu.Host, p change.Change) change.Forecas
 		}
 	}
 	sent := r.sent(p, host)
-	f := change.Foresee(known, host, sent)
+	f := change.Simulate(known, host, sent)
 	f.Undrained = sent.Undrained[host]
 	return f
 }

@@ -346,7 +346,7 @@ const overTLSWait = 3 * time.Second
 // calm waits until nothing is left to settle, or the time is over.
 func (p place) calm(ctx context.Context, wait time.Duration) {
 	for until := time.Now().Add(wait); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
-		if st, err := p.records(ctx); err == nil && len(st.Journal)+len(st.Owed) == 0 {
+		if st, err := p.records(ctx); err == nil && len(st.Journal)+len(st.PendingStarts) == 0 {
 			return
 		}
 	}

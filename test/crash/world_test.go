@@ -193,8 +193,8 @@ func (p place) wantSettled(ctx context.Context) error {
 		return err
 	case len(records.Journal) > 0:
 		return fmt.Errorf("the journal holds %d changes: %s", len(records.Journal), records.Journal[0])
-	case len(records.Owed) > 0:
-		return fmt.Errorf("starts are owed: %v", records.Owed)
+	case len(records.PendingStarts) > 0:
+		return fmt.Errorf("starts are owed: %v", records.PendingStarts)
 	case records.Lease != nil:
 		return fmt.Errorf("the lease of run %s is left over", records.Lease.Run)
 	}

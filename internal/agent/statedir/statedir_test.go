@@ -338,7 +338,7 @@ func someState() backend.State {
 		Lease:   &backend.Lease{Run: "run-1", Fence: 7, Since: time.Unix(100, 5).UTC(), Expires: time.Unix(160, 0).UTC()},
 		Claims:  []gpu.Claim{{Kind: gpu.ClaimConfig, ID: "vdi", Token: "token"}, {Kind: gpu.ClaimConfig, ID: "gold"}},
 		Journal: []json.RawMessage{json.RawMessage(`{"id":"a"}`)},
-		Owed: []gpu.OwedStart{
+		PendingStarts: []gpu.PendingStart{
 			{VM: "AAAAAAAA-0000-0000-0000-000000000001", Name: "avd-01", Since: time.Unix(90, 0).UTC(), Subject: "a", Run: "run-0"},
 		},
 	}

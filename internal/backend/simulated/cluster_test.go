@@ -110,7 +110,7 @@ func TestDamagedRecordsAreKeptUntilTheyAreGivenUp(t *testing.T) {
 			store := of(t, fleet)
 			run(t, store.Update(t.Context(), func(st *backend.State) error {
 				st.Fence = 3
-				st.Owed = []gpu.OwedStart{{VM: vmID(1), Subject: "damaged"}, {VM: vmID(1), Subject: "whole"}}
+				st.PendingStarts = []gpu.PendingStart{{VM: vmID(1), Subject: "damaged"}, {VM: vmID(1), Subject: "whole"}}
 				return nil
 			}))
 			whole := read(t, fleet.Path())
@@ -122,7 +122,7 @@ func TestDamagedRecordsAreKeptUntilTheyAreGivenUp(t *testing.T) {
 
 			st, err := store.Load(t.Context())
 			unreadable, ok := errors.AsType[*backend.UnreadableError](err)
-			if !ok || len(st.Owed) != 1 || st.Owed[0].Subject != "whole" || st.Fence != 3 {
+			if !ok || len(st.PendingStarts) != 1 || st.PendingStarts[0].Subject != "whole" || st.Fence != 3 {
 				t.Fatalf("it loads %+v, %v", st, err)
 			}
 			repairer, ok := store.(backend.Repairer)
@@ -140,7 +140,7 @@ func TestDamagedRecordsAreKeptUntilTheyAreGivenUp(t *testing.T) {
 				t.Error("the damaged record was overwritten")
 			}
 			run(t, repairer.Repair(t.Context(), func(st *backend.State) error { st.Unreadable = nil; return nil }))
-			if st, err := store.Load(t.Context()); err != nil || len(st.Owed) != 1 || st.Fence != 3 {
+			if st, err := store.Load(t.Context()); err != nil || len(st.PendingStarts) != 1 || st.Fence != 3 {
 				t.Errorf("once it is given up, it loads %+v, %v", st, err)
 			}
 		})

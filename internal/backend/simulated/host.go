@@ -51,7 +51,7 @@ func (h *Host) Inventory(ctx context.Context) (gpu.Host, error) {
 		return gpu.Host{}, err
 	}
 	host := rec.Host
-	host.Claims, host.Owed, host.ForeignSpecs = nil, nil, rec.Simulation.ForeignSpecs
+	host.Claims, host.PendingStarts, host.ForeignSpecs = nil, nil, rec.Simulation.ForeignSpecs
 	for i := range host.VMs {
 		if vm := &host.VMs[i]; vm.State != gpu.VMRunning {
 			vm.Guest = "" // it is the guest that tells

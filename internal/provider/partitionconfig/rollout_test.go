@@ -96,7 +96,8 @@ func TestAccPartitionConfig_CreateThatStopsOnTheThirdHostIsFinishedAfterUntaint(
 	c.Apply()
 	r.WantCounts(4, rig.Four...)
 	for _, h := range rig.Four {
-		if cl := r.Host(h).Claims; len(cl) != 1 || cl[0].Incomplete || len(cl[0].Before) != 2 || cl[0].Before.Of(rig.GPU0).Partitions != 16 {
+		if cl := r.Host(h).Claims; len(cl) != 1 || cl[0].Incomplete || len(cl[0].OriginalLayouts) != 2 || cl[0].OriginalLayouts.Of(rig.GPU0).
+			Partitions != 16 {
 			t.Errorf("host %s has the claims %+v, want one that is complete and knows the layout before", h, cl)
 		}
 	}

@@ -319,7 +319,7 @@ func unfinished(diags *diag.Diagnostics, f *fleet.Fleet, name string, h *gpu.Hos
 }
 
 func owed(diags *diag.Diagnostics, f *fleet.Fleet, name string, h *gpu.Host) {
-	for _, d := range h.Owed {
+	for _, d := range h.PendingStarts {
 		if f.Once("owed on " + name + ": " + d.VM) {
 			diags.AddWarning("A VM is still off after a change stopped it", fmt.Sprintf(
 				"Host: %s\nFound: VM %s is off since %s: a change of %s stopped it and could not start it again.%s\n"+

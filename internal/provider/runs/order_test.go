@@ -209,7 +209,7 @@ func (v *verdicts) edge(file string) string {
 		claims = append(claims, text)
 	}
 	slices.Sort(claims)
-	if len(records.Journal)+len(records.Owed) > 0 || records.Lease != nil {
+	if len(records.Journal)+len(records.PendingStarts) > 0 || records.Lease != nil {
 		out = append(out, "an unfinished change")
 	}
 	return strings.Join(append(out, "claims: "+strings.Join(claims, ", ")), " | ")
