@@ -453,69 +453,140 @@ func (w *work) close(ctx context.Context, incomplete bool, now *gpu.Host) error 
 // be stopped, the others are started with what they have. It returns the steps that stand and
 // why.
 func (w *work) undo(ctx context.Context) (stand []change.Step, why []string, err error) {
-	w.undoing = true
-	total := w.entry.Begun
-	gone, away := w.server.elsewhere(ctx, w.entry), w.server.away(ctx, w.entry)
-	if away != nil {
-		gone = away
+	u, err := w.beginUndo(ctx)
+	if err != nil {
+		return nil, nil, err
 	}
-	w.left = w.entry.Left != "" || w.entry.leftBehind(gone)
-	w.unrecorded = w.entry.Left == leftUnrecorded || w.entry.Left == "" &&
-		!slices.ContainsFunc(w.entry.Steps[:min(total, len(w.entry.Steps))], func(s change.Step) bool { return s.Op == change.OpPutClaim })
-	onlyStart := false
-	if step, err := w.stopAgain(ctx, gone); err != nil {
-		if lost := staleFence(err); lost != nil {
+	total := w.entry.Begun
+	for i := total - 1; i >= 0; i-- {
+		step := w.entry.Steps[i]
+		action := w.actionFor(u, step)
+		switch action {
+		case waitForHost:
+			w.waits = true
+			continue
+		case letStand:
+			u.stand = append(u.stand, step)
+			continue
+		case revertNothing, revertUnseen, revertAll:
+		}
+		failed := w.undoStep(ctx, step, revertedBy(action, w.entry.Undo[i]), i, total)
+		if lost := staleFence(failed); lost != nil {
 			w.lostLease(ctx, lost)
 			return nil, nil, lost
 		}
-		stand, why, onlyStart = append(stand, step), append(why, err.Error()), true
-	}
-	for i := total - 1; i >= 0; i-- {
-		step, inverse := w.entry.Steps[i], w.entry.Undo[i]
-		if away != nil && away(step) {
-			w.waits = true
-			continue
-		}
-		// Where a later step of a GPU stands, an earlier one cannot be put back in its order.
-		later := func(s change.Step) bool { return s.GPU != "" && s.GPU == step.GPU }
-		if onlyStart && step.Op != change.OpStopVM || slices.ContainsFunc(stand, later) {
-			stand = append(stand, step)
-			continue
-		}
-		if gone(step) || w.left && step.Op == change.OpPutClaim {
-			inverse = nil
-		}
-		if w.hostIsBack && step.Claim == nil {
-			inverse = slices.DeleteFunc(slices.Clone(inverse), func(s change.Step) bool { return s.IsShown() })
-		}
-		if err := w.undoStep(ctx, step, inverse, i, total); err != nil {
-			if lost := staleFence(err); lost != nil {
-				w.lostLease(ctx, lost)
-				return nil, nil, lost
-			}
-			stand = append(stand, step)
-			why = append(why, err.Error())
-			switch {
-			case step.Op == change.OpStopVM: // it was to be started, which others do not wait for
-			case slices.ContainsFunc(w.entry.Undo[:i], starts):
-				w.entry.Restarted, onlyStart = true, onlyStart || step.Op == change.OpStartVM
-			case w.comesAgain():
-				slices.Reverse(stand)
-				return stand, why, nil
-			}
-		} else if len(why) == 0 && w.waits {
-			w.entry.Undo[i] = nil // what waits was done later
-		} else if len(why) == 0 {
-			w.entry.Begun = i // else a later attempt begins again where this one first failed
-			w.keepLeft()
+		if ends := w.noteUndone(u, i, failed); ends {
+			break
 		}
 		if lost := staleFence(w.server.record(ctx, w.fence, w.entry)); lost != nil {
 			w.lostLease(ctx, lost)
 			return nil, nil, lost
 		}
 	}
-	slices.Reverse(stand)
-	return stand, why, nil
+	slices.Reverse(u.stand)
+	return u.stand, u.why, nil
+}
+
+// undoing is how far the steps of a change are put back.
+type undoing struct {
+	gone, away func(change.Step) bool // what a step is on is on another host by now, or that host is not there
+	stand      []change.Step          // the steps that stand, the last one first
+	why        []string
+	onlyStart  bool // nothing else is put back any more than that VMs are started
+}
+
+// undoAction is what undo does with a step. The first line that fits decides:
+//
+//	what the step is on is on a host that is not there      waitForHost
+//	a VM could not be stopped, and the step stops none      letStand
+//	a later step of the step's GPU stands                   letStand
+//	what the step is on is another host's by now            revertNothing
+//	a claim, of a change of which something is left behind  revertNothing
+//	the host shows what it showed before the change         revertUnseen, but for claims
+//	otherwise                                               revertAll
+type undoAction int
+
+const (
+	waitForHost   undoAction = iota // a later attempt puts it back
+	letStand                        // it cannot be put back in its order
+	revertNothing                   // it counts as put back
+	revertUnseen                    // only what no inventory shows is put back
+	revertAll
+)
+
+func (w *work) actionFor(u *undoing, step change.Step) undoAction {
+	ofItsGPU := func(s change.Step) bool { return s.GPU != "" && s.GPU == step.GPU }
+	switch {
+	case u.away != nil && u.away(step):
+		return waitForHost
+	case u.onlyStart && step.Op != change.OpStopVM, slices.ContainsFunc(u.stand, ofItsGPU):
+		return letStand
+	case u.gone(step), w.left && step.Op == change.OpPutClaim:
+		return revertNothing
+	case w.hostIsBack && step.Claim == nil:
+		return revertUnseen
+	}
+	return revertAll
+}
+
+// revertedBy are the steps of an inverse that an action takes.
+func revertedBy(action undoAction, inverse []change.Step) []change.Step {
+	switch action {
+	case revertAll:
+		return inverse
+	case revertUnseen:
+		return slices.DeleteFunc(slices.Clone(inverse), func(s change.Step) bool { return s.IsShown() })
+	case waitForHost, letStand, revertNothing:
+	}
+	return nil
+}
+
+// beginUndo finds out what is elsewhere, and stops the VMs again that the change has started.
+func (w *work) beginUndo(ctx context.Context) (*undoing, error) {
+	w.undoing = true
+	u := &undoing{gone: w.server.elsewhere(ctx, w.entry), away: w.server.away(ctx, w.entry)}
+	if u.away != nil {
+		u.gone = u.away
+	}
+	begun := w.entry.Steps[:min(w.entry.Begun, len(w.entry.Steps))]
+	w.left = w.entry.Left != "" || w.entry.leftBehind(u.gone)
+	w.unrecorded = w.entry.Left == leftUnrecorded || w.entry.Left == "" &&
+		!slices.ContainsFunc(begun, func(s change.Step) bool { return s.Op == change.OpPutClaim })
+	step, err := w.stopAgain(ctx, u.gone)
+	if lost := staleFence(err); lost != nil {
+		w.lostLease(ctx, lost)
+		return nil, lost
+	}
+	if err != nil {
+		u.stand, u.why, u.onlyStart = append(u.stand, step), append(u.why, err.Error()), true
+	}
+	return u, nil
+}
+
+// noteUndone has the journal say how far the change is put back, and tells whether a later attempt goes
+// on from here.
+func (w *work) noteUndone(u *undoing, i int, failed error) (ends bool) {
+	step := w.entry.Steps[i]
+	if failed == nil {
+		switch {
+		case len(u.why) > 0: // a later attempt begins again where this one first failed
+		case w.waits:
+			w.entry.Undo[i] = nil // what waits was done later
+		default:
+			w.entry.Begun = i
+			w.keepLeft()
+		}
+		return false
+	}
+	u.stand, u.why = append(u.stand, step), append(u.why, failed.Error())
+	switch {
+	case step.Op == change.OpStopVM: // it was to be started, which others do not wait for
+	case slices.ContainsFunc(w.entry.Undo[:i], starts):
+		w.entry.Restarted, u.onlyStart = true, u.onlyStart || step.Op == change.OpStartVM
+	default:
+		return w.comesAgain()
+	}
+	return false
 }
 
 // keepLeft has the journal say what is left behind, for the attempts that do not come back to the
