@@ -215,72 +215,89 @@ func (e *GPUEffect) end(is *gpu.GPU) {
 
 // String says what becomes of the GPU.
 func (e GPUEffect) String() string {
-	var parts []string
-	say := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
-	mode := func(what string, from, to bool) {
-		if from != to {
-			say("%s switched %s", what, onOff(to))
-		}
-	}
+	var t effectText
 	if p := e.Partitions; p != nil {
 		each := ""
 		if p.VRAM > 0 {
 			each = fmt.Sprintf(", about %s each", p.VRAM)
 		}
-		say("%d → %d partitions%s", p.From, p.To, each)
+		t.say("%d → %d partitions%s", p.From, p.To, each)
 	}
-	if m := e.MIG; m != nil {
-		switch {
-		case m.Resets:
-			say("MIG mode is switched %s, which resets this GPU", onOff(m.To.Enabled))
-		case m.CallsOff:
-			say("the change of MIG mode that its next reset would make is called off")
-		default:
-			mode("MIG mode is", m.From.Enabled, m.To.Enabled)
-		}
-		asIs := slices.DeleteFunc(slices.Clone(m.Keeps), func(p gpu.MIGPlacement) bool { return slices.Contains(m.Completes, p) })
-		for _, l := range []struct {
-			verb string
-			of   []gpu.MIGPlacement
-		}{{"removes", m.Removes}, {"creates", m.Creates}, {"completes", m.Completes}, {"keeps", asIs}} {
-			if len(l.of) > 0 {
-				say("%s %s", l.verb, gpu.PlacementsText(l.of))
-			}
-		}
+	if e.MIG != nil {
+		t.mig(e.MIG)
 	}
-	if v := e.VGPU; v != nil {
-		mode("virtual functions are", v.From.FunctionsOn, v.To.FunctionsOn)
-		mode("heterogeneous mode is", v.From.Heterogeneous, v.To.Heterogeneous)
-		for _, l := range []struct {
-			verb string
-			of   []gpu.VGPUPlace
-		}{{"removes", v.Removes}, {"creates", v.Creates}, {"keeps", v.Keeps}} {
-			if len(l.of) > 0 {
-				say("%s %s", l.verb, placement.VGPULayoutText(&gpu.VGPULayout{Types: gpu.VGPUCounts(l.of)}))
-			}
-		}
+	if e.VGPU != nil {
+		t.vgpu(e.VGPU)
 	}
-	if s := e.Sharing; s != nil {
-		if s.ComputeTo != "" {
-			say("compute mode %s → %s", told(string(s.ComputeFrom)), s.ComputeTo)
-		}
-		if s.SliceTo != "" {
-			say("time slice %s → %s", told(string(s.SliceFrom)), s.SliceTo)
-		}
-		verbs := map[DaemonAction]string{
-			DaemonStarts: "is started", DaemonRestarts: "is restarted", DaemonEnds: "is stopped",
-			DaemonLimits: "gets other limits, for processes that start later",
-		}
-		for _, d := range s.Daemons {
-			text := "MPS daemon " + d.Name + " " + verbs[d.Action]
-			if len(d.Clients) > 0 {
-				text += ", which terminates its clients: " + strings.Join(d.Clients, ", ")
-			}
-			parts = append(parts, text)
-		}
+	if e.Sharing != nil {
+		t.sharing(e.Sharing)
 	}
 	if len(e.InTheWay) > 0 {
-		say("in the way: %s", strings.Join(e.InTheWay, ", "))
+		t.say("in the way: %s", strings.Join(e.InTheWay, ", "))
 	}
-	return strings.Join(parts, "; ")
+	return strings.Join(t, "; ")
+}
+
+// effectText is what becomes of a GPU, part by part.
+type effectText []string
+
+func (t *effectText) say(format string, args ...any) { *t = append(*t, fmt.Sprintf(format, args...)) }
+
+func (t *effectText) mode(what string, from, to bool) {
+	if from != to {
+		t.say("%s switched %s", what, onOff(to))
+	}
+}
+
+func (t *effectText) mig(m *MIGEffect) {
+	switch {
+	case m.Resets:
+		t.say("MIG mode is switched %s, which resets this GPU", onOff(m.To.Enabled))
+	case m.CallsOff:
+		t.say("the change of MIG mode that its next reset would make is called off")
+	default:
+		t.mode("MIG mode is", m.From.Enabled, m.To.Enabled)
+	}
+	asIs := slices.DeleteFunc(slices.Clone(m.Keeps), func(p gpu.MIGPlacement) bool { return slices.Contains(m.Completes, p) })
+	for _, l := range []struct {
+		verb string
+		of   []gpu.MIGPlacement
+	}{{"removes", m.Removes}, {"creates", m.Creates}, {"completes", m.Completes}, {"keeps", asIs}} {
+		if len(l.of) > 0 {
+			t.say("%s %s", l.verb, gpu.PlacementsText(l.of))
+		}
+	}
+}
+
+func (t *effectText) vgpu(v *VGPUEffect) {
+	t.mode("virtual functions are", v.From.FunctionsOn, v.To.FunctionsOn)
+	t.mode("heterogeneous mode is", v.From.Heterogeneous, v.To.Heterogeneous)
+	for _, l := range []struct {
+		verb string
+		of   []gpu.VGPUPlace
+	}{{"removes", v.Removes}, {"creates", v.Creates}, {"keeps", v.Keeps}} {
+		if len(l.of) > 0 {
+			t.say("%s %s", l.verb, placement.VGPULayoutText(&gpu.VGPULayout{Types: gpu.VGPUCounts(l.of)}))
+		}
+	}
+}
+
+func (t *effectText) sharing(s *SharingEffect) {
+	if s.ComputeTo != "" {
+		t.say("compute mode %s → %s", told(string(s.ComputeFrom)), s.ComputeTo)
+	}
+	if s.SliceTo != "" {
+		t.say("time slice %s → %s", told(string(s.SliceFrom)), s.SliceTo)
+	}
+	verbs := map[DaemonAction]string{
+		DaemonStarts: "is started", DaemonRestarts: "is restarted", DaemonEnds: "is stopped",
+		DaemonLimits: "gets other limits, for processes that start later",
+	}
+	for _, d := range s.Daemons {
+		ends := ""
+		if len(d.Clients) > 0 {
+			ends = ", which terminates its clients: " + strings.Join(d.Clients, ", ")
+		}
+		t.say("MPS daemon %s %s%s", d.Name, verbs[d.Action], ends)
+	}
 }

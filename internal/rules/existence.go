@@ -256,25 +256,8 @@ func checkKnownPool(r *run) {
 	if a == nil || a.Pool == nil || !r.world.Complete {
 		return
 	}
-	var ends *gpu.PoolConfig
-	for e := range r.Others(whatif.PoolNamed(a.Pool.ID)) {
-		if p := e.Plan.Want.Pool; p != nil && gpu.SameID(p.ID, a.Pool.ID) {
-			return
-		}
-		if e.Plan.Want.Empty() && e.Plan.Prior.Pool != nil {
-			ends = e.Plan.Prior.Pool
-		}
-	}
-	if r.PoolClaimed(a.Pool.ID) {
+	if poolKnown(r, a) {
 		return
-	}
-	if at, ok := r.Locate(a); ok {
-		name := cmp.Or(a.Pool.Name, a.Pool.ID)
-		// A pool that the VM draws from does not leave its host: that is an error of its plan.
-		stays := ends == nil || leavesMounted(nil, ends) && whatif.Drawn(at.VM, name) > 0
-		if _, has := at.Host.Pool(name); has && stays {
-			return
-		}
 	}
 	r.report(r.missing(whatif.PoolNamed(a.Pool.ID), "pool", cmp.Or(a.Pool.ID, a.Pool.Name), Finding{
 		Path:   "pool.id",
@@ -282,6 +265,30 @@ func checkKnownPool(r *run) {
 		Wanted: fmt.Sprintf("%s takes GPUs from it.", r.label()),
 		Fix:    "Refer to the resource, as in `pool = { id = gpu_pool.NAME.id }`, so that Terraform makes it first.",
 	}), key("pool", a.Pool.ID))
+}
+
+// poolKnown tells whether the run plans the pool that a VM draws from, or a host has it and keeps it.
+func poolKnown(r *run, a *gpu.Assignment) bool {
+	var ends *gpu.PoolConfig
+	for e := range r.Others(whatif.PoolNamed(a.Pool.ID)) {
+		if p := e.Plan.Want.Pool; p != nil && gpu.SameID(p.ID, a.Pool.ID) {
+			return true
+		}
+		if e.Plan.Want.Empty() && e.Plan.Prior.Pool != nil {
+			ends = e.Plan.Prior.Pool
+		}
+	}
+	if r.PoolClaimed(a.Pool.ID) {
+		return true
+	}
+	at, ok := r.Locate(a)
+	if !ok {
+		return false
+	}
+	name := cmp.Or(a.Pool.Name, a.Pool.ID)
+	_, has := at.Host.Pool(name)
+	// A pool that the VM draws from does not leave its host: that is an error of its plan.
+	return has && (ends == nil || leavesMounted(nil, ends) && whatif.Drawn(at.VM, name) > 0)
 }
 
 // StillUsed finds resources of the run that name the config or pool which a plan destroys for

@@ -54,16 +54,7 @@ func reportMPSAmounts(r *run, c *gpu.PartitionConfig) {
 	} else if math.Round(p*10)/10 != p {
 		found = append(found, fmt.Sprintf("`active_thread_percentage` is %v, of which daemons keep one digit after the point", p))
 	}
-	if limit := c.MPS.PinnedMemoryLimit; gpu.RoundMPSLimit(limit) != limit {
-		for host, h := range r.HostsAtHand(c.GPUs) {
-			if h.Platform == gpu.Linux {
-				found = append(found,
-					fmt.Sprintf("`pinned_memory_limit_mib` is %d, and daemons on %s take only whole GiB from 1024 on: %d or %d would do",
-						limit.MiB(), hostText(host), gpu.RoundMPSLimit(limit).MiB(), gpu.RoundMPSLimit(limit).MiB()+1024))
-				break
-			}
-		}
-	}
+	found = append(found, pinnedLimitFault(r, c)...)
 	if c.MIG == nil {
 		if mode := c.MPS.ComputeMode; mode != "" && mode != gpu.ComputeDefault && mode != gpu.ComputeExclusiveProcess {
 			found = append(found, "`compute_mode` is "+quote(string(mode))+", and must be \"exclusive_process\" or \"default\"")
@@ -83,6 +74,22 @@ func reportMPSAmounts(r *run, c *gpu.PartitionConfig) {
 		Path: mpsPath(c), Title: "Invalid MPS settings", Found: capital(join(found)) + ".",
 		Fix: "Correct these values, or leave them out.",
 	}, key("mps amounts"))
+}
+
+// pinnedLimitFault is what daemons on Linux do not take of a limit, if anything.
+func pinnedLimitFault(r *run, c *gpu.PartitionConfig) []string {
+	limit := c.MPS.PinnedMemoryLimit
+	rounded := gpu.RoundMPSLimit(limit)
+	if rounded == limit {
+		return nil
+	}
+	for host, h := range r.HostsAtHand(c.GPUs) {
+		if h.Platform == gpu.Linux {
+			return []string{fmt.Sprintf("`pinned_memory_limit_mib` is %d, and daemons on %s take only whole GiB from 1024 on: %d or %d would do",
+				limit.MiB(), hostText(host), rounded.MiB(), rounded.MiB()+1024)}
+		}
+	}
+	return nil
 }
 
 // reportMPSGPUs finds GPUs that cannot give what is wanted.

@@ -32,7 +32,11 @@ func together(r *run, o *shareOutcome, hosts []string) {
 	if r.ToldByAnother(key("together", on)) || r.ToldByAnother(key("order", on)) {
 		return
 	}
-	p := newPacking(r, reached)
+	packTogether(r, o, unplaced, hosts, reached, on)
+}
+
+func packTogether(r *run, o *shareOutcome, unplaced []whatif.UnplacedShare, hosts, reached []string, on string) {
+	p, me := newPacking(r, reached), r.Plan.Want.Share
 	for _, u := range unplaced {
 		p.add(r, o, u.Entry.Plan.Want.Share, whatif.Label(u.Entry.Plan), u.Hosts)
 	}

@@ -111,21 +111,31 @@ func (r *run) undoes(h *gpu.Host, after *placement.SharedHost, s *gpu.Share, at 
 	case d.Mode != was:
 		return placement.LackMode, fmt.Sprintf("changes from mode %s to %s", was, d.Mode)
 	}
-	switch code := d.Exceeded(d.Taken()); code {
+	code := d.Exceeded(d.Taken())
+	if text := exceededText(d, code); text != "" {
+		return code, text
+	}
+	return "", ""
+}
+
+// exceededText says of what a device has too little for its shares. Two shares with one device for
+// themselves did not come by this plan.
+func exceededText(d *placement.Device, code placement.LackCode) string {
+	switch code {
 	case placement.LackReplicas:
-		return code, fmt.Sprintf("has %s for %s", plural(d.Seats, "replica"), plural(len(d.Shares), "share"))
+		return fmt.Sprintf("has %s for %s", plural(d.Seats, "replica"), plural(len(d.Shares), "share"))
 	case placement.LackClients:
-		return code, fmt.Sprintf("serves %s for %s", plural(d.Seats, "MPS client"), plural(len(d.Shares), "share"))
+		return fmt.Sprintf("serves %s for %s", plural(d.Seats, "MPS client"), plural(len(d.Shares), "share"))
 	case placement.LackMemory:
-		return code, fmt.Sprintf("has %s for requests of %s", d.Memory, d.Taken().Request)
+		return fmt.Sprintf("has %s for requests of %s", d.Memory, d.Taken().Request)
 	case placement.LackLimit:
-		return code, fmt.Sprintf("allows memory limits of %s times its memory, and they add up to %s of %s",
+		return fmt.Sprintf("allows memory limits of %s times its memory, and they add up to %s of %s",
 			placement.Decimal(d.Oversubscription), d.Taken().Limit, d.Memory)
 	case placement.LackThreads:
-		return code, fmt.Sprintf("allows thread percentages %s times, and they add up to %s", placement.Decimal(d.Oversubscription),
+		return fmt.Sprintf("allows thread percentages %s times, and they add up to %s", placement.Decimal(d.Oversubscription),
 			placement.Percent(d.Taken().Threads))
 	default:
-		return "", "" // two shares with one device for themselves: neither came by this plan
+		return ""
 	}
 }
 

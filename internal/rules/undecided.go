@@ -89,18 +89,22 @@ func (d *decision) decide(u whatif.Undecided) {
 	r.rule = &registry[slices.IndexFunc(registry, func(rule Rule) bool { return rule.ID == u.Rule })]
 	r.Only = append([]string{}, r.HostsOf(d.last)...)
 	r.rule.check(r)
-	if len(r.found) == 0 {
-		return
+	if len(r.found) > 0 {
+		d.tell(r)
 	}
+}
+
+// tell adds what has been found of a plan, and hangs on nothing any more.
+func (d *decision) tell(r *run) {
 	stood, keys := r.keysBefore(), r.decided()
 	for _, v := range r.found {
 		if v.Level == Warning && r.rule.ID != Feasible || r.undecided(v, keys) {
 			continue
 		}
-		book.Decide(u.Rule, p.Token)
+		d.world.Others.Decide(r.rule.ID, r.Plan.Token)
 		if f, ok := r.weighed(v, d.levels, stood); ok {
-			d.erred[p.Token] = d.erred[p.Token] || f.Level == Error
-			d.found = append(d.found, d.of(p, f))
+			d.erred[r.Plan.Token] = d.erred[r.Plan.Token] || f.Level == Error
+			d.found = append(d.found, d.of(r.Plan, f))
 		}
 	}
 }

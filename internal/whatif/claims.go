@@ -67,29 +67,28 @@ func TakenOver(w World, p change.Change) []string {
 	}
 	prior := r.Plan.Prior
 	hosts := map[string]bool{}
+	takers := func(subject string, same func(gpu.Want) bool) {
+		for e := range r.Others(subject) {
+			if w := e.Plan.Want; same(w) {
+				gpus, _ := WantedGPUs(w)
+				had, _ := WantedGPUs(prior)
+				shared(hosts, gpus, had)
+			}
+		}
+	}
 	switch {
 	case prior.Config != nil:
-		for e := range r.Others(ConfigNamed(prior.Config.ID)) {
-			if c := e.Plan.Want.Config; c != nil && gpu.SameID(c.ID, prior.Config.ID) {
-				shared(hosts, c.GPUs, prior.Config.GPUs)
-			}
-		}
+		takers(ConfigNamed(prior.Config.ID), func(w gpu.Want) bool { return w.Config != nil && gpu.SameID(w.Config.ID, prior.Config.ID) })
 	case prior.Pool != nil:
-		for e := range r.Others(PoolNamed(prior.Pool.ID)) {
-			if c := e.Plan.Want.Pool; c != nil && gpu.SameID(c.ID, prior.Pool.ID) {
-				shared(hosts, c.Members, prior.Pool.Members)
-			}
-		}
+		takers(PoolNamed(prior.Pool.ID), func(w gpu.Want) bool { return w.Pool != nil && gpu.SameID(w.Pool.ID, prior.Pool.ID) })
 	case prior.Share != nil:
 		for e := range r.Others(SharesOn(prior.Share.Host)) {
 			if s := e.Plan.Want.Share; s != nil && gpu.SameID(s.Name, prior.Share.Name) && s.Host == prior.Share.Host {
 				hosts[s.Host] = true
 			}
 		}
-	case prior.Assignment != nil:
-		if len(r.OthersForVM(prior.Assignment)) > 0 {
-			hosts[prior.Assignment.Host] = true
-		}
+	case prior.Assignment != nil && len(r.OthersForVM(prior.Assignment)) > 0:
+		hosts[prior.Assignment.Host] = true
 	}
 	return SortedKeys(hosts)
 }
