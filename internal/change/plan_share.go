@@ -90,7 +90,13 @@ func (p *planner) place(want *gpu.Share, claim *gpu.Claim) (*gpu.Share, error) {
 		return &s, nil
 	}
 	var err error
+	placed := s.Devices
 	if s.Devices, err = placement.PlaceShare(&p.host, p.key, &s, p.change.Token); err != nil {
+		room := (*placement.ShareNoRoomError)(nil)
+		if errors.As(err, &room) && room.Code() == placement.LackFigure && claim != nil && len(placed) > 0 && claim.Want.Share.SameAmounts(&s) {
+			s.Devices = placed // it was placed while the memory was known
+			return &s, nil
+		}
 		return nil, refuseShare(err, s.Name)
 	}
 	return &s, nil

@@ -68,7 +68,7 @@ func (d *Device) refuses(s *gpu.Share) LackCode {
 		return LackMode
 	}
 	switch asks := max(d.Request(s), d.Limit(s)); {
-	case d.Memory == 0 && asks > 0 && len(s.Devices) == 0:
+	case d.Memory == 0 && asks > 0:
 		return LackFigure
 	case d.Memory > 0 && asks > d.Memory:
 		return LackSize

@@ -371,3 +371,34 @@ func TestAccShare_EnforcementIsWhatTheDriverTellsOfProcesses(t *testing.T) {
 	c.Ok("apply", "-refresh-only", "-auto-approve")
 	enforced("per_container")
 }
+
+// TestAccShare_MemoryThatIsNotKnown asks for memory of a GPU that does not tell how much it has: a
+// create and an update have one verdict, and a share that has its place stays where the figure goes.
+func TestAccShare_MemoryThatIsNotKnown(t *testing.T) {
+	t.Parallel()
+	for name, layout := range map[string]string{"time-slicing": rig.TurnsOf(rig.FourTurns), "MPS": rig.MPSOf(rig.HalfEach)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			snapshot := rig.GPUHost(1)
+			known := snapshot.Hosts[0].GPUs[0].VRAM
+			snapshot.Hosts[0].GPUs[0].VRAM = 0
+			r := rig.New(t, snapshot)
+			of := "config = gpu_partition_config.inference.id"
+			asks := layout + rig.ShareOf("a", rig.OnGPU01, of, `memory = { request_mib = 1024 }`)
+			c := rig.NewCLI(t, r.Block()+asks)
+			rig.WantSaid(t, c.Fails("plan"), "The memory of the device is not known")
+			c.Write(r.Block() + layout + rig.ShareOf("a", rig.OnGPU01, of))
+			c.Apply()
+			c.Write(r.Block() + asks)
+			rig.WantSaid(t, c.Fails("plan"), "The memory of the device is not known")
+			if share := r.Share("gpu01", "a").Want.Share; share.MemoryRequest != 0 {
+				t.Errorf("the host has %+v", share)
+			}
+			r.EditCard(0, func(g *gpu.GPU) { g.VRAM = known })
+			c.Apply()
+			r.EditCard(0, func(g *gpu.GPU) { g.VRAM = 0 })
+			c.WantNoChanges()
+			c.Destroy()
+		})
+	}
+}
