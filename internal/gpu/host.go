@@ -199,6 +199,11 @@ const (
 	BrokerController   ControllerRole = "broker"
 )
 
+// ControllerRoles lists the roles.
+func ControllerRoles() []ControllerRole {
+	return []ControllerRole{LayoutController, ConsumerController, BrokerController}
+}
+
 // Watchers are the services that keep GPUs open only to watch them.
 var Watchers = []string{"nvidia-dcgm.service", "nvidia-persistenced.service", "dcgm-exporter.service", "nvsm.service"}
 

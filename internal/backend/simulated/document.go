@@ -178,6 +178,11 @@ func check(format string, hosts []entry) error {
 		if err := e.rec.Simulation.check(); err != nil {
 			return fmt.Errorf("host %q: simulation: %w", e.rec.Name, err)
 		}
+		for _, c := range e.rec.Controllers {
+			if roles := gpu.ControllerRoles(); c.Name == "" || !slices.Contains(roles, c.Role) {
+				return fmt.Errorf("host %q: controller %q has the role %q; it has a name and one of the roles %q", e.rec.Name, c.Name, c.Role, roles)
+			}
+		}
 	}
 	return nil
 }

@@ -364,3 +364,21 @@ func TestUnknownFieldsAreRefusedAtEveryLevel(t *testing.T) {
 		}
 	}
 }
+
+// A role that nobody knows would guard nothing, in silence.
+func TestControllersOfAFleetFileHaveARole(t *testing.T) {
+	t.Parallel()
+	for name, controller := range map[string]string{
+		"another case": `{"name":"nvidia-mig-manager","role":"Layout"}`, "another word": `{"name":"acme","role":"boss"}`,
+		"no name": `{"name":"","role":"layout"}`, "no role": `{"name":"acme"}`,
+	} {
+		file := filepath.Join(t.TempDir(), "fleet.json")
+		text := `{"format":"gpu-fleet/v1","hosts":[{"name":"gpu01","platform":"linux","gpus":[],"vms":[],"pools":[],"controllers":[` + controller + `]}]}`
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := simulated.Open(file); err == nil || !strings.Contains(err.Error(), `one of the roles ["layout" "consumer" "broker"]`) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
