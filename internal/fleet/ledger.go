@@ -32,6 +32,9 @@ type Ledger struct {
 	reshaped map[string]bool
 	// seen are the claim tokens of the resources that the run has read.
 	seen map[string]bool
+	// deleted are the VMs, as written, whose assignments have left the state since every host says that they
+	// are gone.
+	deleted map[string]bool
 	// handovers lets what goes wait for what takes it over.
 	handovers *handovers
 }
@@ -46,7 +49,7 @@ type entry struct {
 func newLedger(patience time.Duration) *Ledger {
 	return &Ledger{
 		nonce: rand.Text()[:10], book: whatif.NewBook(), entries: map[string]entry{}, keys: map[string]bool{},
-		seen: map[string]bool{}, reshaped: map[string]bool{}, handovers: newHandovers(patience),
+		seen: map[string]bool{}, deleted: map[string]bool{}, reshaped: map[string]bool{}, handovers: newHandovers(patience),
 	}
 }
 
@@ -70,6 +73,20 @@ func (l *Ledger) MarkSeen(token string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.seen[token] = true
+}
+
+// NoteDeleted notes that the VM of an assignment is gone, and the assignment with it.
+func (l *Ledger) NoteDeleted(vm string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.deleted[gpu.FoldID(vm)] = true
+}
+
+// Deleted reports whether the run has found that the VM of an assignment is gone.
+func (l *Ledger) Deleted(vm string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.deleted[gpu.FoldID(vm)]
 }
 
 // has reports whether a resource of the run has a claim's token.

@@ -521,22 +521,41 @@ func TestAccVMAssignment_AnUnknownConfigIsCheckedAtApply(t *testing.T) {
 	)
 }
 
+// A VM that was deleted is told, and keeps nothing else from being changed, or all from being destroyed.
 func TestAccVMAssignment_AVMThatWasDeletedLeavesTheState(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.TwoNodes())
-	c := rig.NewCLI(t, r.Block()+rig.AssignmentOf("a", "avd-03", rig.AnyPartition)+rig.AssignmentOf("b", "avd-06", rig.AnyPartition))
-	c.Apply()
-	r.Must(r.Fleet.Edit(context.Background(), func(s *gpu.Snapshot) error {
-		s.Hosts[0].VMs = slices.DeleteFunc(s.Hosts[0].VMs, func(v gpu.VM) bool { return v.Name == "avd-03" })
-		return nil
-	}))
-	rig.WantSaid(t, c.Fails("plan"), "VM does not exist")
-	c.Apply("-refresh-only")
-	if got := strings.Fields(c.Ok("state", "list")); !slices.Equal(got, []string{"gpu_vm_assignment.b"}) {
-		t.Errorf("the state has %v", got)
+	begin := func(t *testing.T) (*rig.Rig, *rig.CLI) {
+		t.Helper()
+		r := rig.New(t, rig.TwoNodes())
+		c := rig.NewCLI(t, r.Block()+rig.AssignmentOf("a", "avd-03", rig.AnyPartition)+rig.AssignmentOf("b", "avd-06", rig.AnyPartition))
+		c.Apply()
+		r.EditHost("hv01", func(h *gpu.Host) {
+			h.VMs = slices.DeleteFunc(h.VMs, func(v gpu.VM) bool { return v.Name == "avd-03" })
+		})
+		return r, c
 	}
-	c.Write(r.Block() + rig.AssignmentOf("b", "avd-06", rig.AnyPartition))
-	c.WantNoChanges()
+	t.Run("and is still configured", func(t *testing.T) {
+		t.Parallel()
+		r, c := begin(t)
+		rig.WantSaid(t, c.Ok("plan"), "Warning: The VM was deleted", "gpu_vm_assignment.a: create", "1 to add, 0 to change, 0 to destroy")
+		rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "avd-03")
+		c.Write(r.Block() + rig.AssignmentOf("b", "avd-06", rig.AnyPartition))
+		c.WantNoChanges()
+		if got := strings.Fields(c.Ok("state", "list")); !slices.Equal(got, []string{"gpu_vm_assignment.b"}) {
+			t.Errorf("the state has %v", got)
+		}
+	})
+	t.Run("and all is destroyed", func(t *testing.T) {
+		t.Parallel()
+		r, c := begin(t)
+		c.Destroy()
+		r.WantHeld(gpu.VMOff)
+		for _, host := range []string{"hv01", "hv02"} {
+			if claims := r.Host(host).Claims; len(claims) > 0 {
+				t.Errorf("%s has claims after the destroy: %+v", host, claims)
+			}
+		}
+	})
 }
 
 func TestAccVMAssignment_AVMWhoseHostDoesNotAnswerStaysInTheState(t *testing.T) {

@@ -96,6 +96,12 @@ func (r *Resource) notFound(diags *diag.Diagnostics, ref string, v fleet.View, e
 		diags.AddAttributeError(path.Root("vm"), "Only a replica of the VM was found", fmt.Sprintf(
 			"%s\n\nFound: %v.\nFix: Add the host that has the VM itself to the provider's hosts, or fail the VM over to the replica first.",
 			label(ref), words.Capital(err.Error())))
+	case v.Complete() && r.Fleet.Ledger.Deleted(ref):
+		// An error would keep the rest of the state from being changed, and all of it from being destroyed.
+		diags.AddAttributeWarning(path.Root("vm"), "The VM was deleted", fmt.Sprintf(
+			"%s\n\nFound: None of the hosts %s has the VM of this assignment any more.\nFix: Remove the resource from the configuration, "+
+				"or make the VM again: until then an apply of this resource fails. All else, and `terraform destroy`, goes on without it.",
+			label(ref), words.Join(slices.Sorted(maps.Keys(v.Hosts)))))
 	case v.Complete():
 		diags.AddAttributeError(path.Root("vm"), "VM does not exist", fmt.Sprintf(
 			"%s\n\nFound: None of the hosts %s has a VM with the name or id %q.\nFix: Correct the name. "+

@@ -207,6 +207,7 @@ func (r *Resource) lookAgain(
 	switch {
 	case view.Complete():
 		resp.State.RemoveResource(ctx) // every host has answered that it does not have the VM
+		r.Fleet.Ledger.NoteDeleted(state.VM.ValueString())
 	case view.Answered(): // some host cannot tell its VMs; what the state has is the best that anybody knows
 		report.Unfinished(diags, r.Fleet, view)
 	default:
