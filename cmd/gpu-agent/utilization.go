@@ -149,7 +149,7 @@ func useRow(name string, u *utilization.Use, holders bool) table.Row {
 	}
 	return table.Row{
 		name, fmt.Sprintf("%.0f %%", u.Allocated*100), percent(u.Busy), percent(u.SMActivity),
-		fmt.Sprintf("%s of %s", u.MemoryUsed, u.MemoryTotal), strings.Join(users, "\n"),
+		u.MemoryText(), strings.Join(users, "\n"),
 	}
 }
 

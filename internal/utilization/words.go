@@ -61,3 +61,12 @@ func names(processes []gpu.Process) string {
 func hold(u *Use) string {
 	return fmt.Sprintf("%s %s of its %s of memory", words.Verb(len(u.Processes), "holds", "hold"), u.MemoryUsed, u.MemoryTotal)
 }
+
+// MemoryText is how much of the memory is used, "not known" where the driver does not tell it, as of a GPU
+// that shares the system's.
+func (u *Use) MemoryText() string {
+	if u.MemoryTotal == 0 {
+		return "not known"
+	}
+	return fmt.Sprintf("%s of %s", u.MemoryUsed, u.MemoryTotal)
+}

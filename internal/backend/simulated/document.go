@@ -95,6 +95,9 @@ func parse(data []byte, old *document) (*document, error) {
 		if len(unknown) > 0 { // a part that is misspelt would be lost at the next write
 			return nil, fmt.Errorf("host %q: %w", rec.Name, &strict.UnknownError{Fields: unknown})
 		}
+		if err := checkControllers(rec); err != nil {
+			return nil, err
+		}
 		rec.Claims = lists.Share(rec.Claims)
 		d.add(entry{raw: raw, rec: rec})
 	}
@@ -105,6 +108,17 @@ func parse(data []byte, old *document) (*document, error) {
 		}
 	}
 	return d, d.check()
+}
+
+// checkControllers refuses a role that nobody knows: such a controller would guard nothing.
+func checkControllers(rec *record) error {
+	roles := gpu.ControllerRoles()
+	for _, c := range rec.Controllers {
+		if c.Name == "" || !slices.Contains(roles, c.Role) {
+			return fmt.Errorf("host %q: controller %q has the role %q; it has a name and one of the roles %q", rec.Name, c.Name, c.Role, roles)
+		}
+	}
+	return nil
 }
 
 func (d *document) add(e entry) {
@@ -177,11 +191,6 @@ func check(format string, hosts []entry) error {
 	for _, e := range hosts {
 		if err := e.rec.Simulation.check(); err != nil {
 			return fmt.Errorf("host %q: simulation: %w", e.rec.Name, err)
-		}
-		for _, c := range e.rec.Controllers {
-			if roles := gpu.ControllerRoles(); c.Name == "" || !slices.Contains(roles, c.Role) {
-				return fmt.Errorf("host %q: controller %q has the role %q; it has a name and one of the roles %q", e.rec.Name, c.Name, c.Role, roles)
-			}
 		}
 	}
 	return nil

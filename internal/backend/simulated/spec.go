@@ -24,6 +24,18 @@ type Spec struct {
 // capability is the compute capability of an architecture's data centre GPUs.
 var capability = map[string]string{"Turing": "7.5", "Ampere": "8.6", "Ada Lovelace": "8.9", "Hopper": "9.0", "Blackwell": "10.0"}
 
+// capabilityOf is that of a model, by NVIDIA's list of compute capabilities (developer.nvidia.com/cuda/gpus).
+func capabilityOf(m catalog.Model) string {
+	for _, x := range []struct{ part, capability string }{
+		{"A100", "8.0"}, {"A30", "8.0"}, {"B300", "10.3"}, {"RTX PRO", "12.0"}, {"GB10", "12.1"}, {"Thor", "11.0"},
+	} {
+		if strings.Contains(m.Name, x.part) {
+			return x.capability
+		}
+	}
+	return capability[m.Family]
+}
+
 // Snapshot makes the fleet. What no page of a vendor tells (encode, decode and compute units,
 // driver versions, addresses) is plausible, and measured nowhere.
 func (s Spec) Snapshot() (gpu.Snapshot, error) {
@@ -89,7 +101,7 @@ func newGPU(m catalog.Model, platform gpu.Platform, host, n int) (gpu.GPU, error
 		}
 		g.ID = fmt.Sprintf("GPU-00000000-0000-4000-8000-%06d%06d", host+1, n+1)
 		g.Address, g.Driver.Version = fmt.Sprintf("0000:%02x:00.0", 0x1b+n), "580.95.05"
-		g.ComputeMode, g.TimeSlice, g.ComputeCapability = gpu.ComputeDefault, gpu.TimeSliceDefault, capability[m.Family]
+		g.ComputeMode, g.TimeSlice, g.ComputeCapability = gpu.ComputeDefault, gpu.TimeSliceDefault, capabilityOf(m)
 		if m.MIG != nil {
 			g.MIG = &gpu.MIG{NeedsReset: m.MIG.ModeNeedsReset, Profiles: m.MIG.Profiles}
 		}

@@ -43,8 +43,11 @@ func (m *model) add(r reading, record map[string]utilization.History) {
 func use(u *utilization.Use, shares []placed) useModel {
 	out := useModel{
 		Allocated: object.Round(u.Allocated), Busy: rounded(u.Busy), MemoryBusy: rounded(u.MemoryBusy), SMActivity: rounded(u.SMActivity),
-		MemoryUsedMiB: u.MemoryUsed.MiB(), MemoryTotalMiB: u.MemoryTotal.MiB(), Idle: u.Idle,
+		Idle:             u.Idle,
 		Oversubscription: rounded(oversubscription(shares, u.MemoryTotal)), Processes: []processModel{}, Shares: []shareModel{},
+	}
+	if u.MemoryTotal > 0 {
+		out.MemoryUsedMiB, out.MemoryTotalMiB = new(u.MemoryUsed.MiB()), new(u.MemoryTotal.MiB())
 	}
 	for i := range u.Processes {
 		p := &u.Processes[i]

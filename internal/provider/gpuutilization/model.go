@@ -35,8 +35,8 @@ type useModel struct {
 	Busy             *float64       `tfsdk:"busy_percent"`
 	MemoryBusy       *float64       `tfsdk:"memory_busy_percent"`
 	SMActivity       *float64       `tfsdk:"sm_activity_percent"`
-	MemoryUsedMiB    int64          `tfsdk:"memory_used_mib"`
-	MemoryTotalMiB   int64          `tfsdk:"memory_total_mib"`
+	MemoryUsedMiB    *int64         `tfsdk:"memory_used_mib"`
+	MemoryTotalMiB   *int64         `tfsdk:"memory_total_mib"`
 	Idle             *bool          `tfsdk:"idle"`
 	Oversubscription *float64       `tfsdk:"oversubscription_ratio"`
 	Processes        []processModel `tfsdk:"processes"`

@@ -142,7 +142,7 @@ func useAttributes(what string) tfschema.Attributes {
 			"Null where the driver does not tell."),
 		"sm_activity_percent": tfschema.ComputedDecimal("The percentage of multiprocessors that worked, within the window. Null before Hopper."),
 		"memory_used_mib":     tfschema.ComputedNumber("Memory that was used, in MiB."),
-		"memory_total_mib":    tfschema.ComputedNumber("Memory of " + what + ", in MiB."),
+		"memory_total_mib":    tfschema.ComputedNumber("Memory of " + what + ", in MiB; null where the driver does not tell it."),
 		"idle":                tfschema.ComputedFlag("Whether nothing used it at either reading. Null when that cannot be told."),
 		"oversubscription_ratio": tfschema.ComputedDecimal("What the shares on " + what + " may use together, divided by what it has: " +
 			"of their memory limits or of their active thread percentages, whichever is more. Above `1` not all of them can use it at once. " +

@@ -35,8 +35,12 @@ func total(read []reading) totalsModel {
 	}
 	out.Allocated, out.Used = object.Round(out.Allocated), object.Round(out.Used)
 	out.MemoryUsedMiB, out.MemoryTotalMiB = used.MiB(), all.MiB()
-	out.Summary = fmt.Sprintf("Of %d GPUs on %d hosts %s are allocated and %s were used, with %s of %s of memory; %d were idle.",
-		out.GPUs, out.Hosts, tenths(out.Allocated), tenths(out.Used), used, all, out.Idle)
+	memory := ""
+	if all > 0 { // else no driver tells it
+		memory = fmt.Sprintf(", with %s of %s of memory", used, all)
+	}
+	out.Summary = fmt.Sprintf("Of %d GPUs on %d hosts %s are allocated and %s were used%s; %d were idle.",
+		out.GPUs, out.Hosts, tenths(out.Allocated), tenths(out.Used), memory, out.Idle)
 	if unknown > 0 {
 		out.Summary += fmt.Sprintf(" What was used of %d of them was not measured.", unknown)
 	}
