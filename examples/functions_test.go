@@ -47,13 +47,11 @@ func TestFunctionExamples(t *testing.T) {
 			`NodeName=gpu[01-02] Name=gpu Type=a100 File=/dev/nvidia1 Cores=32-63\n` +
 			`NodeName=gpu[01-02] Name=gpu Type=t4 File=/dev/nvidia2\n` +
 			`NodeName=gpu[01-02] Name=mps Count=100 File=/dev/nvidia1\n` +
-			`NodeName=gpu[01-02] Name=shard Count=4 File=/dev/nvidia2\n` +
 			`NodeName=gpu03 AutoDetect=off Name=gpu Type=3g.40gb ` +
 			`MultipleFiles=/dev/nvidia0,/dev/nvidia-caps/nvidia-cap21,/dev/nvidia-caps/nvidia-cap22\n` +
 			`NodeName=gpu03 AutoDetect=off Name=gpu Type=3g.40gb ` +
 			`MultipleFiles=/dev/nvidia0,/dev/nvidia-caps/nvidia-cap30,/dev/nvidia-caps/nvidia-cap31\n",
-			"slurm_conf": ["GresTypes=gpu,mps,shard", "NodeName=gpu03 Gres=gpu:3g.40gb:2", "NodeName=gpu[01-02] Gres=gpu:a100:2,gpu:t4:1,mps:100,` +
-			`shard:4"]}`,
+			"slurm_conf": ["GresTypes=gpu,mps", "NodeName=gpu03 Gres=gpu:3g.40gb:2", "NodeName=gpu[01-02] Gres=gpu:a100:2,gpu:t4:1,mps:100"]}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -1,11 +1,14 @@
 package migparted_test
 
 import (
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -151,14 +154,14 @@ mig-configs:
     - devices: all
       mig-enabled: true
       mig-devices: {}
-  all-balanced:
+  "all-balanced":
     - device-filter: ["0x20B210DE", "0x233010DE:0x16C010DE"]
       devices: [0, 2]
       mig-enabled: true
       mig-devices:
         "1g.10gb+me": 1
         "3g.40gb": 1
-  off:
+  "off":
     - devices: all
       mig-enabled: false
 `
@@ -272,4 +275,28 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("read %+v, wrote\n%s", c, text)
 		}
 	})
+}
+
+// mig-parted reads by YAML 1.1, which takes some words for truth values and "<<" for a merge: every label comes
+// back as it was.
+func TestLabelsAreReadByYAML11AsTheyWere(t *testing.T) {
+	off := migparted.Entry{All: true}
+	file := migparted.Config{}
+	for _, label := range []string{"off", "on", "no", "yes", "y", "n", "true", "null", "~", "1", "1e3", "0o7", "<<", "=", "a: b", "#", "-"} {
+		file[label] = []migparted.Entry{off}
+	}
+	text, err := migparted.Render(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var read struct {
+		Version string         `json:"version"`
+		Configs map[string]any `json:"mig-configs"`
+	}
+	if err := yaml.UnmarshalStrict(text, &read); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(file)), slices.Sorted(maps.Keys(read.Configs))); diff != "" {
+		t.Errorf("labels (-want +got):\n%s", diff)
+	}
 }

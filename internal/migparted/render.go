@@ -32,7 +32,7 @@ func Render(c Config) ([]byte, error) {
 			}
 			list.Content = append(list.Content, e.node())
 		}
-		put(configs, text(label), list)
+		put(configs, quoted(label), list) // YAML 1.1, by which mig-parted reads, takes on, off, y and n for truth values
 	}
 	root := mapping()
 	put(root, text("version"), text(Version))

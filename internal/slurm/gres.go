@@ -56,7 +56,7 @@ type Gres struct {
 var (
 	nodeName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.,\[\]-]*[A-Za-z0-9\]])?$`)
 	typeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.+-]*$`)
-	digits   = regexp.MustCompile(`^[0-9]+$`)
+	amount   = regexp.MustCompile(`^[0-9]+[kKmMgGtTpP]?$`)
 	coreList = regexp.MustCompile(`^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$`)
 )
 
@@ -92,6 +92,10 @@ func Render(nodes []Node) (Gres, error) {
 		if len(gres) > 0 {
 			out.Nodes[node.Name] = strings.Join(gres, ",")
 		}
+	}
+	if kinds["mps"] && kinds["shard"] {
+		return Gres{}, errors.New("one GPU is offered by MPS and another in shards: with both in GresTypes, Slurm (seen with 22.05 and 24.11) gives out " +
+			"GPUs that are in use, and starts jobs without CUDA_VISIBLE_DEVICES; offer all by MPS or all in shards")
 	}
 	out.Conf = text.String()
 	var types []string
@@ -192,6 +196,10 @@ func (n *Node) check() error {
 	case len(n.GPUs) == 0 && (n.AutoDetect == "" || n.AutoDetect == "off"):
 		return errors.New("it has no GPU, and none is detected")
 	}
+	untyped := func(g GPU) bool { return !g.typed() }
+	if slices.ContainsFunc(n.GPUs, GPU.typed) && slices.ContainsFunc(n.GPUs, untyped) {
+		return errors.New("some of its GPUs have a type and others none, with which slurmd does not start; write a type for all or for none")
+	}
 	minors, capabilities := map[int]bool{}, map[int]bool{}
 	for i := range n.GPUs {
 		g := &n.GPUs[i]
@@ -205,6 +213,9 @@ func (n *Node) check() error {
 	}
 	return nil
 }
+
+// typed tells whether Slurm is told a type of the GPU, or of its MIG devices.
+func (g GPU) typed() bool { return g.Type != "" || len(g.MIG) > 0 }
 
 func (g *GPU) check(capabilities map[int]bool) error {
 	switch {
@@ -246,5 +257,5 @@ func (g *GPU) check(capabilities map[int]bool) error {
 	return nil
 }
 
-// validType tells whether Slurm takes a type for one, and not for a number.
-func validType(name string) bool { return typeName.MatchString(name) && !digits.MatchString(name) }
+// validType tells whether Slurm takes a type for one, and not for a number, such as "4" or "4k".
+func validType(name string) bool { return typeName.MatchString(name) && !amount.MatchString(name) }

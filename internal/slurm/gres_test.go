@@ -14,7 +14,7 @@ func TestRender(t *testing.T) {
 		{Name: "gpu[01-02]", GPUs: []slurm.GPU{
 			{Minor: 0, Type: "a100", Cores: "0-15"},
 			{Minor: 1, Type: "a100", Cores: "16-31", MPS: 100},
-			{Minor: 2, Type: "t4", Shards: 8},
+			{Minor: 2, Type: "t4"},
 			{Minor: 3, Type: "a100", MPS: 100},
 		}},
 		{Name: "mig", AutoDetect: "off", GPUs: []slurm.GPU{
@@ -23,7 +23,7 @@ func TestRender(t *testing.T) {
 				{Type: "1g.10gb", Capabilities: []int{66, 67}},
 				{Type: "1g.10gb", Capabilities: []int{66, 68}},
 			}},
-			{Minor: 1},
+			{Minor: 1, Type: "a100"},
 		}},
 		{Name: "auto", AutoDetect: "nvml"},
 	})
@@ -37,20 +37,19 @@ NodeName=gpu[01-02] Name=gpu Type=t4 File=/dev/nvidia2
 NodeName=gpu[01-02] Name=gpu Type=a100 File=/dev/nvidia3
 NodeName=gpu[01-02] Name=mps Count=100 File=/dev/nvidia1
 NodeName=gpu[01-02] Name=mps Count=100 File=/dev/nvidia3
-NodeName=gpu[01-02] Name=shard Count=8 File=/dev/nvidia2
 NodeName=mig AutoDetect=off Name=gpu Type=3g.40gb MultipleFiles=/dev/nvidia0,/dev/nvidia-caps/nvidia-cap12,/dev/nvidia-caps/nvidia-cap13 ` +
 			`Cores=0-7
 NodeName=mig AutoDetect=off Name=gpu Type=1g.10gb MultipleFiles=/dev/nvidia0,/dev/nvidia-caps/nvidia-cap66,/dev/nvidia-caps/nvidia-cap67 ` +
 			`Cores=0-7
 NodeName=mig AutoDetect=off Name=gpu Type=1g.10gb MultipleFiles=/dev/nvidia0,/dev/nvidia-caps/nvidia-cap66,/dev/nvidia-caps/nvidia-cap68 ` +
 			`Cores=0-7
-NodeName=mig AutoDetect=off Name=gpu File=/dev/nvidia1
+NodeName=mig AutoDetect=off Name=gpu Type=a100 File=/dev/nvidia1
 NodeName=auto AutoDetect=nvml
 `,
-		Types: "gpu,mps,shard",
+		Types: "gpu,mps",
 		Nodes: map[string]string{
-			"gpu[01-02]": "gpu:a100:3,gpu:t4:1,mps:200,shard:8",
-			"mig":        "gpu:3g.40gb:1,gpu:1g.10gb:2,gpu:1",
+			"gpu[01-02]": "gpu:a100:3,gpu:t4:1,mps:200",
+			"mig":        "gpu:3g.40gb:1,gpu:1g.10gb:2,gpu:a100:1",
 		},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -64,6 +63,9 @@ func TestRenderRefuses(t *testing.T) {
 	}
 	for says, nodes := range map[string][]slurm.Node{
 		"there is no node":                        nil,
+		"by MPS and another in shards":            {{Name: "n", GPUs: []slurm.GPU{{MPS: 100}}}, {Name: "m", GPUs: []slurm.GPU{{Shards: 4}}}},
+		`node "n": some of its GPUs have a type`:  {{Name: "n", GPUs: []slurm.GPU{{Type: "a100"}, {Minor: 1}}}},
+		`"4k" is not a type`:                      {{Name: "n", GPUs: []slurm.GPU{{Type: "4k"}}}},
 		`node "": it is not the name`:             {{GPUs: []slurm.GPU{{}}}},
 		`node "a b": it is not the name`:          {{Name: "a b", GPUs: []slurm.GPU{{}}}},
 		`node "a\nName=x": it is not`:             {{Name: "a\nName=x", GPUs: []slurm.GPU{{}}}},

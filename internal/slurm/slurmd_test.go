@@ -22,7 +22,7 @@ func TestSlurmReadsIt(t *testing.T) {
 	dir := t.TempDir()
 	nodes := []slurm.Node{
 		{Name: "gpu[01-02]", GPUs: []slurm.GPU{
-			{Minor: 0, Type: "a100", MPS: 100}, {Minor: 1, Type: "a100"}, {Minor: 2, Type: "t4", Shards: 8},
+			{Minor: 0, Type: "a100", MPS: 100}, {Minor: 1, Type: "a100"}, {Minor: 2, Type: "t4", MPS: 100},
 		}},
 		{Name: "gpu03", AutoDetect: "off", GPUs: []slurm.GPU{
 			{Minor: 0, MIG: []slurm.MIGDevice{{Type: "3g.40gb", Capabilities: []int{12, 13}}, {Type: "1g.10gb", Capabilities: []int{66, 67}}}},
@@ -46,7 +46,7 @@ func TestSlurmReadsIt(t *testing.T) {
 	write(t, filepath.Join(dir, "slurm.conf"), main)
 
 	for node, wants := range map[string][]string{
-		"gpu02": {"Name=gpu Type=a100 Count=1", "Name=gpu Type=t4 Count=1", "Name=mps Type=a100 Count=100", "Name=shard Type=t4 Count=8"},
+		"gpu02": {"Name=gpu Type=a100 Count=1", "Name=gpu Type=t4 Count=1", "Name=mps Type=a100 Count=100", "Name=mps Type=t4 Count=100"},
 		"gpu03": {"Name=gpu Type=3g.40gb Count=1", "Name=gpu Type=1g.10gb Count=1", "dev/nvidia-caps/nvidia-cap67"},
 	} {
 		out, err := exec.CommandContext(t.Context(), slurmd, "-G", "-D", "-N", node, "-f", filepath.Join(dir, "slurm.conf")).CombinedOutput()

@@ -5,7 +5,7 @@ locals {
       gpus = [
         { device = 0, type = "a100", cores = "0-31" },
         { device = 1, type = "a100", cores = "32-63", mps = 100 },
-        { device = 2, type = "t4", shards = 4 },
+        { device = 2, type = "t4" },
       ]
     },
     {

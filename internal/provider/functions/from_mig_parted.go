@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/migparted"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 type fromMIGParted struct{}
@@ -106,8 +107,12 @@ func fromEntry(e *migparted.Entry) (entry, error) {
 	return out, nil
 }
 
-// sentence begins an error with a capital letter and ends it with a full stop.
+// sentence is an error as Terraform prints it for a function: it adds the full stop. What begins with the name of an
+// attribute keeps that as it is written.
 func sentence(err error) string {
-	text := err.Error()
-	return strings.ToUpper(text[:1]) + text[1:] + "."
+	text := strings.TrimSuffix(err.Error(), ".")
+	if first, _, _ := strings.Cut(text, " "); strings.HasSuffix(first, ":") {
+		return text
+	}
+	return words.Capital(text)
 }

@@ -76,7 +76,7 @@ output "again" {
 			})),
 			statecheck.ExpectKnownOutputValue("again", knownvalue.StringExact(`version: v1
 mig-configs:
-  all-balanced:
+  "all-balanced":
     - device-filter: ["0x20B010DE", "0x20F110DE", "0xFFFF10DE"]
       devices: all
       mig-enabled: true
@@ -100,7 +100,7 @@ func TestFunctionsRefuse(t *testing.T) {
 			`are all-balanced, all-disabled, shared`,
 		`provider::gpu::from_mig_parted(local.file, "shared")`: `write the profile of the GPU ` +
 			`instance, as in "3g.20gb"`,
-		`provider::gpu::mig_parted_config("x")`:          `Labels: an object is wanted`,
+		`provider::gpu::mig_parted_config("x")`:          `labels: an object is wanted`,
 		`provider::gpu::mig_parted_config({})`:           `at least one label`,
 		`provider::gpu::mig_parted_config({ x = [] })`:   `Label "x" has no entry`,
 		`provider::gpu::mig_parted_config({ x = null })`: `Label "x": an object is wanted`,
@@ -122,7 +122,11 @@ func TestFunctionsRefuse(t *testing.T) {
 		`provider::gpu::mig_parted_config({ x = { mig_enabled = "on" } })`:                               `mig_enabled: true or false is wanted`,
 		`provider::gpu::mig_parted_config({ x = { mig_enabled = false, profiles = { "1g.5gb" = 1 } } })`: `mig-enabled is false`,
 	}
-	var steps []resource.TestStep
+	// One full stop, which Terraform writes, and the name of an argument as it is.
+	steps := []resource.TestStep{{
+		Config:      `output "o" { value = provider::gpu::mig_parted_config("x") }`,
+		ExpectError: regexp.MustCompile(`: labels:\s+an\s+object\s+is\s+wanted\.\s`),
+	}}
 	for call, says := range tests {
 		// Terraform breaks lines as it likes.
 		pattern := strings.ReplaceAll(regexp.QuoteMeta(says), " ", `\s+`)
