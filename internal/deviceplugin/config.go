@@ -87,6 +87,10 @@ func (c *Config) check() error {
 		if err := c.MPS.check(served); err != nil {
 			return fmt.Errorf("MPS: %w", err)
 		}
+		if c.MIGStrategy != "" && c.MIGStrategy != "none" {
+			return fmt.Errorf("MPS: with the MIG strategy %q the plugin (v0.20.0) ends at its start on a node that has a MIG device; "+
+				"write \"none\", or share by time-slicing", c.MIGStrategy)
+		}
 	}
 	return nil
 }
@@ -106,6 +110,8 @@ func (s *Sharing) check(special func(name string, replicas int) error) error {
 		switch {
 		case !strings.HasPrefix(name, prefix) || !resource.MatchString(strings.TrimPrefix(name, prefix)):
 			return fmt.Errorf("%q is not the name of a resource such as %q", given, whole)
+		case strings.HasSuffix(name, shared):
+			return fmt.Errorf("%q is what the plugin calls shared devices, and no resource to share; write %q", given, strings.TrimSuffix(given, shared))
 		case len(offered) > maxName:
 			return fmt.Errorf("the name %q has %d characters, but the plugin takes at most %d", offered, len(offered), maxName)
 		case seen[name] != "":
