@@ -10,6 +10,9 @@ import (
 const (
 	mpsClients         = 48
 	mpsClientsPreVolta = 16
+	// From CUDA 13.1 on, which is driver branch 590.
+	mpsClientsCUDA131 = 60
+	branchCUDA131     = 590
 )
 
 // volta is the first compute capability whose MPS clients have address spaces of their own.
@@ -23,10 +26,15 @@ func IsolatesMPSClients(computeCapability string) bool {
 	return err != nil || n >= volta
 }
 
-// MPSClients is how many MPS clients a GPU of a CUDA compute capability takes.
-func MPSClients(computeCapability string) int {
-	if IsolatesMPSClients(computeCapability) {
-		return mpsClients
+// MPSClients is how many MPS clients a GPU of a CUDA compute capability takes with a driver of a branch, "590".
+// With one that is not known it takes what every driver gives.
+func MPSClients(computeCapability, driverBranch string) int {
+	branch, _ := strconv.Atoi(driverBranch)
+	switch {
+	case !IsolatesMPSClients(computeCapability):
+		return mpsClientsPreVolta
+	case branch >= branchCUDA131:
+		return mpsClientsCUDA131
 	}
-	return mpsClientsPreVolta
+	return mpsClients
 }

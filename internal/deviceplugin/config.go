@@ -111,7 +111,8 @@ func (s *Sharing) check(special func(name string, replicas int) error) error {
 		case !strings.HasPrefix(name, prefix) || !resource.MatchString(strings.TrimPrefix(name, prefix)):
 			return fmt.Errorf("%q is not the name of a resource such as %q", given, whole)
 		case strings.HasSuffix(name, shared):
-			return fmt.Errorf("%q is what the plugin calls shared devices, and no resource to share; write %q", given, strings.TrimSuffix(given, shared))
+			return fmt.Errorf("%q is what the plugin calls shared devices, and no resource to share; write %q",
+				given, strings.TrimSuffix(given, shared))
 		case len(offered) > maxName:
 			return fmt.Errorf("the name %q has %d characters, but the plugin takes at most %d", offered, len(offered), maxName)
 		case seen[name] != "":
@@ -145,8 +146,8 @@ func served(name string, replicas int) error {
 		return fmt.Errorf("%q are MIG devices, which the plugin does not share by MPS; use time-slicing, or whole GPUs as %q", name, whole)
 	case name != whole:
 		return fmt.Errorf("the plugin shares %q only, but %q is given", whole, name)
-	case replicas > catalog.MPSClients(""): // the plugin enforces it, too
-		return fmt.Errorf("%q has %d replicas, but an MPS server takes %d clients at most", name, replicas, catalog.MPSClients(""))
+	case replicas > catalog.MPSClients("", ""): // the plugin (v0.20.0) enforces it, whatever the driver
+		return fmt.Errorf("%q has %d replicas, but an MPS server takes %d clients at most", name, replicas, catalog.MPSClients("", ""))
 	}
 	return nil
 }

@@ -204,7 +204,7 @@ func partOf(g *gpu.GPU, d gpu.SharedDevice, memory gpu.Bytes) float64 {
 // mpsClients is how many clients MPS takes on a device. An instance takes them by its
 // part of the GPU's compute slices.
 func mpsClients(g *gpu.GPU, d gpu.SharedDevice, compute int) int {
-	n := catalog.MPSClients(g.ComputeCapability)
+	n := catalog.MPSClients(g.ComputeCapability, g.Driver.Branch())
 	if d.Instance == nil {
 		return n
 	}

@@ -94,8 +94,9 @@ func Render(nodes []Node) (Gres, error) {
 		}
 	}
 	if kinds["mps"] && kinds["shard"] {
-		return Gres{}, errors.New("one GPU is offered by MPS and another in shards: with both in GresTypes, Slurm (seen with 22.05 and 24.11) gives out " +
-			"GPUs that are in use, and starts jobs without CUDA_VISIBLE_DEVICES; offer all by MPS or all in shards")
+		return Gres{},
+			errors.New("one GPU is offered by MPS and another in shards: with both in GresTypes, Slurm (seen with 22.05 and 24.11) gives out " +
+				"GPUs that are in use, and starts jobs without CUDA_VISIBLE_DEVICES; offer all by MPS or all in shards")
 	}
 	out.Conf = text.String()
 	var types []string

@@ -114,7 +114,7 @@ func parse(data []byte, old *document) (*document, error) {
 func checkControllers(rec *record) error {
 	roles := gpu.ControllerRoles()
 	for _, c := range rec.Controllers {
-		if c.Name == "" || !slices.Contains(roles, c.Role) {
+		if c.Name == "" || c.Role != "" && !slices.Contains(roles, c.Role) { // without a role it is a service like any other
 			return fmt.Errorf("host %q: controller %q has the role %q; it has a name and one of the roles %q", rec.Name, c.Name, c.Role, roles)
 		}
 	}

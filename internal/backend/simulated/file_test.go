@@ -370,10 +370,11 @@ func TestControllersOfAFleetFileHaveARole(t *testing.T) {
 	t.Parallel()
 	for name, controller := range map[string]string{
 		"another case": `{"name":"nvidia-mig-manager","role":"Layout"}`, "another word": `{"name":"acme","role":"boss"}`,
-		"no name": `{"name":"","role":"layout"}`, "no role": `{"name":"acme"}`,
+		"no name": `{"name":"","role":"layout"}`,
 	} {
 		file := filepath.Join(t.TempDir(), "fleet.json")
-		text := `{"format":"gpu-fleet/v1","hosts":[{"name":"gpu01","platform":"linux","gpus":[],"vms":[],"pools":[],"controllers":[` + controller + `]}]}`
+		text := `{"format":"gpu-fleet/v1","hosts":[{"name":"gpu01","platform":"linux","gpus":[],"vms":[],"pools":[],"controllers":[` +
+			controller + `]}]}`
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

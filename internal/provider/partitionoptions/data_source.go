@@ -192,7 +192,7 @@ func (m *model) describe(host *gpu.Host, wanted string) {
 			vgpus.and(out.vgpus(g.VGPU))
 		}
 		if shares && host.MPS != nil && host.MPS.Program != "" {
-			out.MPSClients = new(int64(catalog.MPSClients(g.ComputeCapability)))
+			out.MPSClients = new(int64(catalog.MPSClients(g.ComputeCapability, g.Driver.Branch())))
 		}
 		m.GPUs[g.ID] = out
 	}

@@ -117,7 +117,7 @@ func TestLongPath(t *testing.T) {
 	t.Parallel()
 	h := newFake(t, fakemps.Behaviour{}, func(o *mps.Options) { o.RunDir = filepath.Join(o.RunDir, strings.Repeat("d", 70)) })
 	_, err := h.Plan(t.Context(), training())
-	refused(t, err, backend.InvalidParameter, "a socket has at most 107")
+	refused(t, err, backend.InvalidParameter, "a socket has at most 106")
 }
 
 // TestUntrustedDirectory has a directory that somebody else made refused.

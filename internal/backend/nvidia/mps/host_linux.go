@@ -20,7 +20,7 @@ type Options struct {
 	// Program and Systemctl are nvidia-cuda-mps-control and systemctl, by path or name.
 	Program, Systemctl string
 	// RunDir and LogDir hold a directory for each daemon. The path of RunDir is short:
-	// the sockets below it have at most 107 characters.
+	// the sockets below it have at most 106 characters.
 	RunDir, LogDir string
 	// UnitDir is where units are written that end with the next boot. systemd has made it
 	// where systemd runs; without it daemons are processes.
@@ -133,7 +133,8 @@ type starter interface {
 	start(ctx context.Context, l launch) error
 }
 
-const longestSocket = 107
+// longestSocket is what the daemon takes, seen with 535 and 550: one less than Linux does.
+const longestSocket = 106
 
 func (h *Host) launch(spec mpsconf.Spec) (launch, error) {
 	program := h.Program()
