@@ -63,8 +63,8 @@ var bases = map[string][]string{
 	},
 	"function mig_parted_config": {`[{"all":[{"devices":[0,1],"mig_enabled":true,"profiles":{"1g.10gb":2}}]}]`},
 	"function slurm_gres": {
-		`[[{"name":"gpu01","gpus":[{"device":0,"mps":100},{"device":1,"shards":4},{"device":2,"mig":[{"type":"1g.10gb","capabilities":[30,` +
-			`31]}]}]}]]`,
+		`[[{"name":"gpu01","gpus":[{"device":0,"type":"a100","mps":100},{"device":2,"mig":[{"type":"1g.10gb","capabilities":[30,31]}]}]}]]`,
+		`[[{"name":"gpu01","gpus":[{"device":1,"shards":4}]}]]`,
 		`[[{"name":"gpu[01-NUMBER]","gpus":[{"device":0,"type":"a100","cores":"0-NUMBER"}]}]]`,
 	},
 	"function from_mig_parted": {
