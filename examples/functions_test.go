@@ -16,13 +16,13 @@ func TestFunctionExamples(t *testing.T) {
 			{"models": ["NVIDIA A30"], "profiles": {"1g.6gb": 2, "2g.12gb": 1}}
 		]}`,
 		"mig_parted_config": `{"config": "version: v1\nmig-configs:\n` +
-			`  balanced:\n` +
+			`  \"balanced\":\n` +
 			`    - device-filter: [\"0x233010DE\", \"0x20B210DE\"]\n      devices: all\n      mig-enabled: true\n` +
 			`      mig-devices:\n        \"1g.10gb\": 2\n        \"2g.20gb\": 1\n        \"3g.40gb\": 1\n` +
 			`    - device-filter: [\"0x20B710DE\"]\n      devices: all\n      mig-enabled: true\n` +
 			`      mig-devices:\n        \"1g.6gb\": 2\n        \"2g.12gb\": 1\n` +
-			`  inference:\n    - devices: all\n      mig-enabled: true\n      mig-devices:\n        \"1g.10gb\": 7\n` +
-			`  training:\n    - devices: [0]\n      mig-enabled: false\n    - devices: [1]\n      mig-enabled: true\n` +
+			`  \"inference\":\n    - devices: all\n      mig-enabled: true\n      mig-devices:\n        \"1g.10gb\": 7\n` +
+			`  \"training\":\n    - devices: [0]\n      mig-enabled: false\n    - devices: [1]\n      mig-enabled: true\n` +
 			`      mig-devices:\n        \"3g.40gb\": 2\n"}`,
 		"device_plugin_config": `{
 			"mps": "version: v1\nsharing:\n  mps:\n    resources:\n      - name: nvidia.com/gpu\n        replicas: 10\n",
