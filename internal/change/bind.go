@@ -83,7 +83,7 @@ func (b *binding) free(g *gpu.GPU) int {
 	for i := range b.host.VMs {
 		vm := &b.host.VMs[i]
 		if !gpu.SameID(vm.ID, b.vm.ID) &&
-			(hasID(holders(g), vm.ID) ||
+			(gpu.HasID(holders(g), vm.ID) ||
 				slices.ContainsFunc(vm.PartitionAdapters, func(a gpu.PartitionAdapter) bool { return gpu.SameID(a.PinnedGPU, g.ID) })) {
 			n--
 		}

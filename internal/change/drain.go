@@ -58,7 +58,7 @@ func WhyNotDrained(h *gpu.Host) string {
 // mayLeave tells whether another node that is up is a possible owner of a VM.
 func mayLeave(h *gpu.Host, vm *gpu.VM) bool {
 	return len(vm.PossibleOwners) == 0 || slices.ContainsFunc(h.Cluster.Nodes, func(n gpu.Node) bool {
-		return n.State == gpu.NodeUp && !gpu.SameID(n.Name, h.Name) && hasID(vm.PossibleOwners, n.Name)
+		return n.State == gpu.NodeUp && !gpu.SameID(n.Name, h.Name) && gpu.HasID(vm.PossibleOwners, n.Name)
 	})
 }
 

@@ -82,7 +82,7 @@ func leavesPool(host *gpu.Host, s Step) *Refusal {
 		return nil
 	}
 	for _, id := range pool.GPUs {
-		if vm := user(host, id); vm != nil && !hasID(s.GPUs, id) {
+		if vm := user(host, id); vm != nil && !gpu.HasID(s.GPUs, id) {
 			return refuse(InUse, "take the GPU from pool "+words.Name(pool.Name), "GPU "+id, "VM %q has it", vm.Name).
 				or("shut the VM down or take the GPU from it first").of(Capacity)
 		}
@@ -147,9 +147,9 @@ func noRoom(host *gpu.Host, s Step) *Refusal {
 	return nil
 }
 
-// SeatedOn is a host whose VM has a partition of a certain GPU where the platform chooses, if it may
+// StartedOn is a host whose VM has a partition of a certain GPU where the platform chooses, if it may
 // have one there: the VM has just been started.
-func SeatedOn(host gpu.Host, vm, on string) (gpu.Host, bool) {
+func StartedOn(host gpu.Host, vm, on string) (gpu.Host, bool) {
 	off, start := Project(host, Step{Op: OpStopVM, VM: vm}), Step{Op: OpStartVM, VM: vm}
 	starts, ok := off.VM(vm)
 	if !ok {

@@ -92,13 +92,13 @@ func (l *countChange) restores(g *gpu.GPU) {
 }
 
 func (l *countChange) steps() {
-	var seats []seat
+	var seats []displaced
 	// Nobody is moved for a GPU that nobody holds. Those of the node before are back by now.
 	drain := l.config.want.Drain && len(l.held) > 0 && l.change.Undrained[l.key] == "" && WhyNotDrained(&l.host) == ""
 	if drain {
 		l.add(Step{Op: OpDrainNode})
 	} else {
-		seats = l.seats()
+		seats = l.displacedVMs()
 	}
 	l.reshape(seats)
 	if drain && l.host.NodeState() == gpu.NodeUp { // else somebody else has paused it
@@ -111,7 +111,7 @@ func (l *countChange) steps() {
 }
 
 // seat is a running VM that gives its partition up for the time of the change.
-type seat struct {
+type displaced struct {
 	vm    *gpu.VM
 	power gpu.Power
 }
@@ -119,7 +119,7 @@ type seat struct {
 // seats are the VMs that have to be off, each with the permission that its own assignment
 // gives. VMs that are pinned to a GPU are stopped last, so that they are started first, also
 // when the change is undone: another one could take the partition that they need.
-func (l *countChange) seats() (out []seat) {
+func (l *countChange) displacedVMs() (out []displaced) {
 	for _, g := range l.held {
 		if gpu.DisruptVMRestart.Exceeds(l.limit) {
 			l.refuse(refuseGPU(InUse, setCount, g.ID,
@@ -128,26 +128,26 @@ func (l *countChange) seats() (out []seat) {
 				needs(gpu.DisruptVMRestart))
 		}
 		for _, id := range holders(g) {
-			if slices.ContainsFunc(out, func(s seat) bool { return gpu.SameID(s.vm.ID, id) }) {
+			if slices.ContainsFunc(out, func(s displaced) bool { return gpu.SameID(s.vm.ID, id) }) {
 				continue
 			}
 			vm, ok := l.host.VM(id)
 			if !ok {
 				vm = &gpu.VM{ID: id, Name: id}
 				l.keepsOn(vm, "the host does not list it")
-				out = append(out, seat{vm: vm})
+				out = append(out, displaced{vm: vm})
 				continue
 			}
-			out = append(out, seat{vm: vm, power: l.permission(vm)})
+			out = append(out, displaced{vm: vm, power: l.permission(vm)})
 		}
 	}
-	pinned := func(s seat) int {
+	pinned := func(s displaced) int {
 		if slices.ContainsFunc(s.vm.PartitionAdapters, func(a gpu.PartitionAdapter) bool { return a.PinnedGPU != "" }) {
 			return 1
 		}
 		return 0
 	}
-	slices.SortStableFunc(out, func(a, b seat) int { return pinned(a) - pinned(b) })
+	slices.SortStableFunc(out, func(a, b displaced) int { return pinned(a) - pinned(b) })
 	return out
 }
 
@@ -216,7 +216,7 @@ func (l *countChange) permission(vm *gpu.VM) gpu.Power {
 }
 
 // reshape plans the new counts, with the seats out of the way.
-func (l *countChange) reshape(seats []seat) {
+func (l *countChange) reshape(seats []displaced) {
 	for _, s := range seats {
 		l.stop(s.vm, s.power)
 		if len(s.vm.PartitionAdapters) > 0 {

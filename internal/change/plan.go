@@ -204,13 +204,8 @@ func holders(g *gpu.GPU) []string {
 	return words.Each(g.Partitionable.Partitions, func(part gpu.Partition) string { return part.VMID })
 }
 
-// hasID tells whether a list of ids has one, without case.
-func hasID(ids []string, id string) bool {
-	return slices.ContainsFunc(ids, func(o string) bool { return gpu.SameID(o, id) })
-}
-
 // sameIDs compares two lists of ids as sets.
 func sameIDs(a, b []string) bool {
-	return !slices.ContainsFunc(a, func(id string) bool { return !hasID(b, id) }) &&
-		!slices.ContainsFunc(b, func(id string) bool { return !hasID(a, id) })
+	return !slices.ContainsFunc(a, func(id string) bool { return !gpu.HasID(b, id) }) &&
+		!slices.ContainsFunc(b, func(id string) bool { return !gpu.HasID(a, id) })
 }

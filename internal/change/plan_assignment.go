@@ -279,7 +279,7 @@ func (m *move) ourDevices(holds *gpu.Assignment) []gpu.DeviceAssignment {
 	for _, d := range m.vm.Devices {
 		switch {
 		case holds.Pool != nil && gpu.SameID(d.Pool, holds.Pool.Name) && len(out) < poolCount(holds.Pool),
-			holds.Device != nil && d.Pool == "" && hasID(holds.Device.GPUIDs, d.GPU):
+			holds.Device != nil && d.Pool == "" && gpu.HasID(holds.Device.GPUIDs, d.GPU):
 			out = append(out, d)
 		}
 	}
@@ -303,7 +303,7 @@ func (m *move) keepsDevice(d gpu.DeviceAssignment, want *gpu.Assignment) bool {
 		}
 		return before < poolCount(want.Pool)
 	case want.Device != nil && d.Pool == "":
-		return hasID(want.Device.GPUIDs, d.GPU)
+		return gpu.HasID(want.Device.GPUIDs, d.GPU)
 	}
 	return false
 }
@@ -421,7 +421,7 @@ func (m *move) dismount(want *gpu.Assignment, dismounted []string) []string {
 	for _, id := range want.Device.GPUIDs {
 		if g, ok := m.host.GPU(id); ok && !g.Dismounted {
 			m.add(Step{Op: OpDismount, GPU: g.ID, Force: want.Device.Force})
-			if !hasID(dismounted, g.ID) {
+			if !gpu.HasID(dismounted, g.ID) {
 				dismounted = append(dismounted, g.ID)
 			}
 		}
@@ -434,7 +434,7 @@ func (m *move) dismount(want *gpu.Assignment, dismounted []string) []string {
 func (m *move) mountBack(want *gpu.Assignment, dismounted []string) []string {
 	var stay, leaving []string
 	for _, g := range dismounted {
-		if want != nil && want.Device != nil && hasID(want.Device.GPUIDs, g) {
+		if want != nil && want.Device != nil && gpu.HasID(want.Device.GPUIDs, g) {
 			stay = append(stay, g)
 		} else {
 			leaving = append(leaving, g)

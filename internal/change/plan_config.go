@@ -110,7 +110,7 @@ func (p *planner) leaving(c *configChange) []string {
 	if c.claim == nil {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(c.claim.GPUs), func(g string) bool { return hasID(p.selected(c), g) })
+	return slices.DeleteFunc(slices.Clone(c.claim.GPUs), func(g string) bool { return gpu.HasID(p.selected(c), g) })
 }
 
 // record plans the claims that the change leaves.
@@ -156,7 +156,7 @@ func (p *planner) joins(c *configChange, id string) {
 	prior, had := configOn(p.change.Prior.Config, p.key)
 	if other := p.leavesFor(c, id); other != nil {
 		before = other.OriginalLayouts.Of(id) // what the other config made of it is not what it was
-	} else if had && !p.change.Adopt && hasID(prior.GPUs[p.key], id) && ok && Offers(prior.Kind, g) && HasLayout(&prior, g) {
+	} else if had && !p.change.Adopt && gpu.HasID(prior.GPUs[p.key], id) && ok && Offers(prior.Kind, g) && HasLayout(&prior, g) {
 		return // the config made it so, and the record of what was before is lost
 	}
 	c.before = c.before.With(id, before)

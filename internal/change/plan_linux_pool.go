@@ -52,7 +52,7 @@ func (p *planner) poolAllows(pool *gpu.PoolConfig, members []string, claim *gpu.
 		return nil
 	}
 	for _, id := range claim.GPUs {
-		if hasID(members, id) {
+		if gpu.HasID(members, id) {
 			continue
 		}
 		if names := p.drawn(pool.ID, id); len(names) > 0 {

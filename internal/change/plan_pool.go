@@ -105,7 +105,7 @@ func (p *planner) poolMembers(want gpu.PoolConfig, claim *gpu.Claim, pool *gpu.P
 	} else {
 		current = pool.GPUs
 	}
-	leaving := slices.DeleteFunc(slices.Clone(current), func(g string) bool { return hasID(members, g) })
+	leaving := slices.DeleteFunc(slices.Clone(current), func(g string) bool { return gpu.HasID(members, g) })
 	if !sameIDs(current, members) {
 		p.add(Step{Op: OpSetPoolMembers, Pool: want.Name, GPUs: members})
 	}

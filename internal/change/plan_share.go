@@ -48,8 +48,7 @@ func (p *planner) share() error {
 	}
 	handed, is := p.host.HandedShare(placed.Name)
 	spec, err := placement.ShareSpec(&p.host, placed)
-	if unlike := (*placement.ShareError)(nil); errors.As(err, &unlike) && unlike.Fault == placement.ShareMemory &&
-		is && handed.Outdated == "" && claim != nil && claim.Want.Share.SameAmounts(placed) {
+	if is && handed.Outdated == "" && memoryUnknown(err) && asksAsBefore(claim, placed) {
 		p.putOver(claim, record) // it has been written while the memory was known
 		return nil
 	}
@@ -92,14 +91,25 @@ func (p *planner) place(want *gpu.Share, claim *gpu.Claim) (*gpu.Share, error) {
 	var err error
 	placed := s.Devices
 	if s.Devices, err = placement.PlaceShare(&p.host, p.key, &s, p.change.Token); err != nil {
-		room := (*placement.ShareNoRoomError)(nil)
-		if errors.As(err, &room) && room.Code() == placement.LackFigure && claim != nil && len(placed) > 0 && claim.Want.Share.SameAmounts(&s) {
+		if len(placed) > 0 && memoryUnknown(err) && asksAsBefore(claim, &s) {
 			s.Devices = placed // it was placed while the memory was known
 			return &s, nil
 		}
 		return nil, refuseShare(err, s.Name)
 	}
 	return &s, nil
+}
+
+// memoryUnknown tells whether a share is refused since nobody tells the memory of its device by now.
+func memoryUnknown(err error) bool {
+	room, noRoom := errors.AsType[*placement.ShareNoRoomError](err)
+	wrong, isWrong := errors.AsType[*placement.ShareError](err)
+	return noRoom && room.Code() == placement.LackFigure || isWrong && wrong.Fault == placement.ShareMemory
+}
+
+// asksAsBefore tells whether a share wants the amounts that its claim has.
+func asksAsBefore(claim *gpu.Claim, s *gpu.Share) bool {
+	return claim != nil && claim.Want.Share.SameAmounts(s)
 }
 
 // SamePlacement tells whether a share is placed for what another one wants: the rest can

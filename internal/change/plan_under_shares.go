@@ -34,7 +34,7 @@ func (p *planner) underShares(c *configChange) {
 
 // concerns tells whether a GPU is in the config, joins or leaves it.
 func (p *planner) concerns(c *configChange, id string) bool {
-	return c.covers(id) || hasID(p.selected(c), id)
+	return c.covers(id) || gpu.HasID(p.selected(c), id)
 }
 
 // keepsShare refuses a change that takes from a share what it was placed on.
@@ -43,7 +43,7 @@ func (p *planner) keepsShare(c *configChange, claim *gpu.Claim, after *gpu.Host)
 	s := claim.Want.Share
 	for _, d := range s.Devices {
 		object := deviceText(d)
-		if c.covers(d.GPU) && !hasID(p.selected(c), d.GPU) {
+		if c.covers(d.GPU) && !gpu.HasID(p.selected(c), d.GPU) {
 			return refuse(InUse, op, object, "share %q is on it, and is never moved", s.Name).or("destroy the share first")
 		}
 		if was, is := placement.ShareModeOf(&p.host, d), placement.ShareModeOf(after, d); was != is {

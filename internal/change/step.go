@@ -121,4 +121,4 @@ func OnHost(steps []Step) []Step {
 }
 
 // Keeps tells whether a removal leaves an adapter or device alone.
-func (s Step) Keeps(id string) bool { return hasID(s.Keep, id) }
+func (s Step) Keeps(id string) bool { return gpu.HasID(s.Keep, id) }

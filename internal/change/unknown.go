@@ -37,7 +37,7 @@ func (p *planner) leaveBlind(c *configChange) error {
 
 // touches tells whether the change may act on a selected GPU.
 func (p *planner) touches(c *configChange, id string) bool {
-	return !p.change.ClaimOnly && !hasID(c.blind, id)
+	return !p.change.ClaimOnly && !gpu.HasID(c.blind, id)
 }
 
 // sameLayout tells whether two configs declare the same of each GPU.

@@ -430,7 +430,7 @@ func (t *transaction) sayWhereMoved(ctx context.Context) {
 	if len(t.before) == 0 {
 		return
 	}
-	now := View{Hosts: map[string]*gpu.Host{}} // before those are back that a node owed its resumption gets back
+	now := View{Hosts: map[string]*gpu.Host{}} // as they were before a node that is resumed gets its VMs back
 	for n := range t.fleet.Snapshot(ctx, slices.Compact(slices.Sorted(maps.Values(t.before))), WithClusterPeers).Hosts {
 		if h, err := t.fleet.Snapshot(ctx, []string{n}).Host(n); err == nil {
 			now.Hosts[n] = h

@@ -116,7 +116,7 @@ func (h *Host) BootID() string {
 	return h.Boot.ID
 }
 
-// PendingStart is a VM that a change stopped and that is owed a start.
+// PendingStart is a VM that a change stopped and that has to be started still.
 type PendingStart struct {
 	VM    string    `json:"vm"` // id
 	Name  string    `json:"vm_name,omitempty"`
@@ -368,6 +368,11 @@ func SameID(a, b string) bool {
 		}
 	}
 	return strings.EqualFold(a, b)
+}
+
+// HasID reports whether a list has an id, without case.
+func HasID(ids []string, id string) bool {
+	return slices.ContainsFunc(ids, func(other string) bool { return SameID(other, id) })
 }
 
 // FoldID is the form of an id to use as a map key.

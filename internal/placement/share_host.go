@@ -43,7 +43,7 @@ func NewSharedHost(key string, claims, gpus *gpu.Host) *SharedHost {
 		g := &gpus.GPUs[i]
 		var in PoolOf
 		for _, id := range slices.Sorted(maps.Keys(s.Pools)) {
-			if p := s.Pools[id]; hasID(p.GPUs, g.ID) {
+			if p := s.Pools[id]; gpu.HasID(p.GPUs, g.ID) {
 				in = PoolOf{id: p.ID, name: p.Name}
 			}
 		}
@@ -110,8 +110,8 @@ func (h *SharedHost) scope(s *gpu.Share) ([]*Device, error) {
 	var out []*Device
 	for _, d := range h.devices {
 		switch {
-		case pool != nil && !hasID(pool.GPUs, d.GPU):
-		case len(s.GPUIDs) > 0 && !hasID(s.GPUIDs, d.GPU):
+		case pool != nil && !gpu.HasID(pool.GPUs, d.GPU):
+		case len(s.GPUIDs) > 0 && !gpu.HasID(s.GPUIDs, d.GPU):
 		case s.Config != "" && len(s.GPUIDs) == 0 && (d.Config == nil || !gpu.SameID(d.Config.ID, s.Config)):
 		default:
 			out = append(out, d)
@@ -175,8 +175,4 @@ func (h *SharedHost) gone(at gpu.SharedDevice) ShareLack {
 	}
 	l.Model = g.Model
 	return l
-}
-
-func hasID(ids []string, id string) bool {
-	return slices.ContainsFunc(ids, func(x string) bool { return gpu.SameID(x, id) })
 }

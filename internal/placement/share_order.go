@@ -440,7 +440,7 @@ func Pins(items []PackItem, moves []Move) map[string][]string {
 		s := *item.Share
 		if len(s.GPUIDs) == 0 {
 			for _, d := range at[item.Share] {
-				if !hasID(s.GPUIDs, d.GPU) {
+				if !gpu.HasID(s.GPUIDs, d.GPU) {
 					s.GPUIDs = append(slices.Clone(s.GPUIDs), d.GPU)
 				}
 			}

@@ -165,7 +165,7 @@ func checkWholeGPU(r *run, host string, h *gpu.Host, g *gpu.GPU, path string) {
 		Wanted: r.label() + " takes it whole. " + xorWanted,
 		Fix:    "Choose another GPU in `" + path + "`, or take this one out of its gpu_partition_config and unassign its partitions first.",
 	}
-	if e := r.Conflict(host, func(w gpu.Want) bool { return w.Config != nil && whatif.Contains(w.Config.GPUs[host], g.ID) }); e != nil {
+	if e := r.Conflict(host, func(w gpu.Want) bool { return w.Config != nil && gpu.HasID(w.Config.GPUs[host], g.ID) }); e != nil {
 		reportXor(r, f, e, host, g)
 		return
 	}
@@ -253,7 +253,7 @@ func checkOneConfigPerGPU(r *run) {
 		for g := range whatif.Selected(h, c.GPUs[host]) {
 			m := member{host: host, gpu: g}
 			for e := range r.Others(whatif.GPUsOn(host)) {
-				if o := e.Plan.Want.Config; o != nil && whatif.Contains(o.GPUs[host], g.ID) {
+				if o := e.Plan.Want.Config; o != nil && gpu.HasID(o.GPUs[host], g.ID) {
 					shared[e] = append(shared[e], m)
 				}
 			}

@@ -154,7 +154,7 @@ func (r *run) whyLeftOut(host string, h *gpu.Host, g *gpu.GPU, kind gpu.Kind) st
 		return "(" + why + ")"
 	}
 	switch {
-	case r.Conflict(host, func(w gpu.Want) bool { return w.Config != nil && whatif.Contains(w.Config.GPUs[host], g.ID) }) != nil:
+	case r.Conflict(host, func(w gpu.Want) bool { return w.Config != nil && gpu.HasID(w.Config.GPUs[host], g.ID) }) != nil:
 		return "(covered by another gpu_partition_config of this run)"
 	case h.Platform != gpu.Linux && r.Conflict(host, func(w gpu.Want) bool { return whatif.TakesWhole(w, host, g.ID) }) != nil:
 		return "(taken whole by another resource of this run)"

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
 )
 
@@ -87,7 +88,7 @@ func leavesOver(o whatif.TooLate) Finding {
 		return f
 	}
 	does := "covers it"
-	if !whatif.Contains(o.First.Want.Config.GPUs[o.Host], o.GPU.ID) {
+	if !gpu.HasID(o.First.Want.Config.GPUs[o.Host], o.GPU.ID) {
 		does = "changes its MPS daemon"
 	}
 	f.Title = "The order of two configs decides the layout"

@@ -113,8 +113,16 @@ func (r *run) groups(gpus map[string][]string) []group {
 	return out
 }
 
+// gpusPath is the attribute that chooses the GPUs of a config or a pool.
+func gpusPath(w gpu.Want) string {
+	if w.Pool != nil {
+		return "members"
+	}
+	return "selector"
+}
+
 func checkHomogeneousGPUs(r *run) {
-	gpus, path := whatif.WantedGPUs(r.Plan.Want)
+	gpus, path := whatif.WantedGPUs(r.Plan.Want), gpusPath(r.Plan.Want)
 	for _, g := range r.groups(gpus) {
 		if len(g.members) == 0 {
 			continue
@@ -312,7 +320,7 @@ func reportUnlikeNeighbours(r *run, g group, most likeness, path string) {
 		h := r.At(key)
 		for i := range h.GPUs {
 			n := member{key, &h.GPUs[i], likenessOf(&h.GPUs[i])}
-			if whatif.Partitions(n.gpu) && !whatif.Contains(r.Plan.Want.Config.GPUs[key], n.gpu.ID) && n.likeness.differs(most) != same {
+			if whatif.Partitions(n.gpu) && !gpu.HasID(r.Plan.Want.Config.GPUs[key], n.gpu.ID) && n.likeness.differs(most) != same {
 				unlike = append(unlike, n)
 			}
 		}
@@ -402,7 +410,7 @@ func reportLeftoverLayouts(r *run, c *gpu.PartitionConfig, h *gpu.Host) {
 		node := r.At(host)
 		for _, s := range r.Future().Slots(host, node) {
 			claim := s.Config
-			if claim != nil && r.Superseded(claim) || whatif.Contains(c.GPUs[host], s.GPU.ID) || likenessOf(s.GPU).vendor != "NVIDIA" {
+			if claim != nil && r.Superseded(claim) || gpu.HasID(c.GPUs[host], s.GPU.ID) || likenessOf(s.GPU).vendor != "NVIDIA" {
 				continue
 			}
 			count, by := s.Count, ""

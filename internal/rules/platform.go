@@ -17,7 +17,7 @@ import (
 func (r *run) wantedHosts() (hosts []string, path string) {
 	switch w := r.Plan.Want; {
 	case w.Config != nil || w.Pool != nil:
-		gpus, _ := whatif.WantedGPUs(w)
+		gpus := whatif.WantedGPUs(w)
 		for key := range r.HostsAtHand(gpus) {
 			if len(gpus[key]) > 0 {
 				hosts = append(hosts, key)

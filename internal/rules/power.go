@@ -6,7 +6,6 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
 )
 
 func checkVMMustBeOff(r *run) {
@@ -81,7 +80,7 @@ func reportHeld(r *run, host string, f change.Forecast) {
 		return
 	}
 	for _, g := range f.GPUs {
-		if p := g.Partitions; p != nil && whatif.Contains(c.GPUs[host], g.GPU) {
+		if p := g.Partitions; p != nil && gpu.HasID(c.GPUs[host], g.GPU) {
 			changes = append(changes, fmt.Sprintf("GPU %s from %d to %s", g.GPU, p.From, plural(p.To, "partition")))
 		}
 	}

@@ -136,7 +136,7 @@ func settlePlaced(r *run, o *shareOutcome, s *gpu.Share, room *placement.SharedH
 func (r *run) reshapes(host, id string) string {
 	for e := range r.Others(whatif.GPUsOn(host)) {
 		for _, c := range []*gpu.PartitionConfig{e.Plan.Want.Config, e.Plan.Prior.Config} {
-			if c != nil && !e.Plan.Unchanged && whatif.Contains(c.GPUs[host], id) {
+			if c != nil && !e.Plan.Unchanged && gpu.HasID(c.GPUs[host], id) {
 				return whatif.Label(e.Plan)
 			}
 		}

@@ -73,7 +73,7 @@ func checkOnePoolPerGPU(r *run, p *gpu.PoolConfig) {
 				Wanted: "A GPU is in one pool, or its shares would escape the quotas.",
 				Fix:    "Leave the GPU out of one of the two.",
 			}
-			if e := r.Conflict(host, func(w gpu.Want) bool { return w.Pool != nil && whatif.Contains(w.Pool.Members[host], g.ID) }); e != nil {
+			if e := r.Conflict(host, func(w gpu.Want) bool { return w.Pool != nil && gpu.HasID(w.Pool.Members[host], g.ID) }); e != nil {
 				f.Other, f.Found = whatif.Label(e.Plan), fmt.Sprintf("%s both have %s.", r.both(e), gpuOn(host, g))
 				f.Fix += wayOut
 				r.report(f, key("pools", host, g.ID, f.Other))

@@ -22,8 +22,8 @@ func checkSharesUnder(r *run) {
 	if r.Plan.Want.Pool != nil || r.Plan.Prior.Pool != nil {
 		path = "members"
 	}
-	was, _ := whatif.WantedGPUs(r.Plan.Prior)
-	is, _ := whatif.WantedGPUs(r.Plan.Want)
+	was := whatif.WantedGPUs(r.Plan.Prior)
+	is := whatif.WantedGPUs(r.Plan.Want)
 	hosts := r.HostsOf(r.Plan)
 	if r.rule.ID == sharePlacement {
 		// Of hosts that do not answer nobody knows which shares they have room for.
@@ -67,7 +67,7 @@ func checkSharesOn(r *run, host string, h *gpu.Host, gpus []string, path string)
 	var found []*undone
 	for _, x := range held {
 		for _, at := range x.Share.Devices {
-			if !whatif.Contains(gpus, at.GPU) {
+			if !gpu.HasID(gpus, at.GPU) {
 				continue
 			}
 			code, what := r.undoes(h, after, x.Share, at)
@@ -174,7 +174,7 @@ func checkVMXorShare(r *run) {
 	if r.Plan.Want.Share != nil {
 		return
 	}
-	gpus, path := whatif.WantedGPUs(r.Plan.Want)
+	gpus, path := whatif.WantedGPUs(r.Plan.Want), gpusPath(r.Plan.Want)
 	c := r.Plan.Want.Config
 	if c != nil && c.Kind == gpu.KindVGPU {
 		reportPooled(r, c)

@@ -16,7 +16,7 @@ func Unrestorable(hosts map[string]*gpu.Host, p change.Change) []Finding {
 		return nil
 	}
 	stays := func(host, id string) bool {
-		return p.Want.Config != nil && whatif.Contains(p.Want.Config.GPUs[host], id)
+		return p.Want.Config != nil && gpu.HasID(p.Want.Config.GPUs[host], id)
 	}
 	var out []Finding
 	for _, host := range whatif.SortedKeys(c.GPUs) {

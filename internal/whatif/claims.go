@@ -70,9 +70,7 @@ func TakenOver(w World, p change.Change) []string {
 	takers := func(subject string, same func(gpu.Want) bool) {
 		for e := range r.Others(subject) {
 			if w := e.Plan.Want; same(w) {
-				gpus, _ := WantedGPUs(w)
-				had, _ := WantedGPUs(prior)
-				shared(hosts, gpus, had)
+				shared(hosts, WantedGPUs(w), WantedGPUs(prior))
 			}
 		}
 	}

@@ -119,7 +119,7 @@ func (e *evacuation) addNode(host, name string, node *gpu.Host, byID map[string]
 			}
 			byID[id].at = append(byID[id].at, len(e.slots))
 		}
-		changes = changes || Contains(e.config.GPUs[host], g.ID) && p.Count != e.config.Count && len(p.Partitions) > 0
+		changes = changes || gpu.HasID(e.config.GPUs[host], g.ID) && p.Count != e.config.Count && len(p.Partitions) > 0
 		e.slots = append(e.slots, Slot{GPU: g, Count: p.Count, host: host, node: name, up: up})
 	}
 	return changes
@@ -160,7 +160,7 @@ func (e *evacuation) firstUndrainable() (host, vm string) {
 // lay gives the GPUs of a node the config's partitions.
 func (e *evacuation) lay(host string) {
 	for i := range e.slots {
-		if s := &e.slots[i]; s.host == host && Contains(e.config.GPUs[host], s.GPU.ID) {
+		if s := &e.slots[i]; s.host == host && gpu.HasID(e.config.GPUs[host], s.GPU.ID) {
 			s.Count = e.config.Count
 		}
 	}

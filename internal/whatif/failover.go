@@ -179,7 +179,7 @@ func (d *Demand) fits(s *Slot, failed string) bool {
 	if d.host != failed {
 		return s.host == d.host && (d.on == "" || gpu.SameID(d.on, s.GPU.ID))
 	}
-	return s.host != failed && s.up && (len(d.VM.PossibleOwners) == 0 || Contains(d.VM.PossibleOwners, s.node))
+	return s.host != failed && s.up && (len(d.VM.PossibleOwners) == 0 || gpu.HasID(d.VM.PossibleOwners, s.node))
 }
 
 // fill gives partitions to VMs that are alike, and tells to how many.

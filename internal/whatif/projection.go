@@ -212,7 +212,7 @@ func (r Future) OwnersWithoutPool(at Located, pool string) []string {
 	var out []string
 	for _, node := range r.Fleet.Cluster(at.Host) {
 		h := r.Fleet.byName[node]
-		if len(at.VM.PossibleOwners) > 0 && !Contains(at.VM.PossibleOwners, h.Name) {
+		if len(at.VM.PossibleOwners) > 0 && !gpu.HasID(at.VM.PossibleOwners, h.Name) {
 			continue
 		}
 		if !r.willHavePool(node, h, pool) {

@@ -71,7 +71,7 @@ type Run struct {
 	silent func(host string) bool
 	Plan   change.Change
 	Mode   Mode
-	// only are the hosts that a plan which was asked about before is asked about once more, and nil
+	// Only are the hosts that a plan which was asked about before is asked about once more, and nil
 	// for one that is asked about for the first time.
 	Only []string
 	memo *memo
@@ -195,11 +195,6 @@ func Selected(h *gpu.Host, ids []string) iter.Seq[*gpu.GPU] {
 	}
 }
 
-// Contains tells whether a list has an id, without case.
-func Contains(ids []string, id string) bool {
-	return slices.ContainsFunc(ids, func(x string) bool { return gpu.SameID(x, id) })
-}
-
 // SortedKeys are the keys of a map. Every rule asks for them, of maps that are mostly empty or
 // have one: an iterator would take five allocations for what takes one.
 func SortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
@@ -219,8 +214,7 @@ func SortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
 func (r *Run) HostsOf(p change.Change) []string {
 	var out []string
 	for _, w := range []gpu.Want{p.Want, p.Prior} {
-		gpus, _ := WantedGPUs(w)
-		out = append(out, r.AtHand(gpus)...)
+		out = append(out, r.AtHand(WantedGPUs(w))...)
 		switch {
 		case w.Share != nil:
 			if _, ok := r.Host(w.Share.Host); ok {
@@ -236,16 +230,15 @@ func (r *Run) HostsOf(p change.Change) []string {
 	return slices.Compact(out)
 }
 
-// WantedGPUs are the GPUs that a config or a pool names, and the attribute that
-// chooses them.
-func WantedGPUs(w gpu.Want) (gpus map[string][]string, path string) {
+// WantedGPUs are the GPUs that a config or a pool names, by host.
+func WantedGPUs(w gpu.Want) map[string][]string {
 	switch {
 	case w.Config != nil:
-		return w.Config.GPUs, "selector"
+		return w.Config.GPUs
 	case w.Pool != nil:
-		return w.Pool.Members, "members"
+		return w.Pool.Members
 	}
-	return nil, ""
+	return nil
 }
 
 // Located is a VM on its owner host.
@@ -361,7 +354,7 @@ func (r *Run) MayRunOn(at Located) []string {
 		return out
 	}
 	for _, node := range r.Fleet.Cluster(at.Host) {
-		if len(at.VM.PossibleOwners) == 0 || Contains(at.VM.PossibleOwners, r.Fleet.byName[node].Name) {
+		if len(at.VM.PossibleOwners) == 0 || gpu.HasID(at.VM.PossibleOwners, r.Fleet.byName[node].Name) {
 			out = append(out, node)
 		}
 	}
@@ -474,10 +467,10 @@ func Partitions(g *gpu.GPU) bool {
 // TakesWhole tells whether a pool or a device assignment takes the GPU.
 func TakesWhole(w gpu.Want, host, id string) bool {
 	if w.Pool != nil {
-		return Contains(w.Pool.Members[host], id)
+		return gpu.HasID(w.Pool.Members[host], id)
 	}
 	if w.Assignment != nil && w.Assignment.Device != nil {
-		return w.Assignment.Device.Host == host && Contains(w.Assignment.Device.GPUIDs, id)
+		return w.Assignment.Device.Host == host && gpu.HasID(w.Assignment.Device.GPUIDs, id)
 	}
 	return false
 }
@@ -498,7 +491,7 @@ func HolderIDs(g *gpu.GPU) []string {
 	var out []string
 	if g.Partitionable != nil {
 		for _, p := range g.Partitionable.Partitions {
-			if !Contains(out, p.VMID) {
+			if !gpu.HasID(out, p.VMID) {
 				out = append(out, p.VMID)
 			}
 		}

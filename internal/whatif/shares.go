@@ -305,8 +305,8 @@ func (r Shares) TakenBy(host, id string) *Entry {
 		return nil
 	}
 	for e := range r.Others(GPUsOn(host)) {
-		if is, was := e.Plan.Want.Config, e.Plan.Prior.Config; is != nil && Contains(is.GPUs[host], id) &&
-			(was == nil || !Contains(was.GPUs[host], id)) {
+		if is, was := e.Plan.Want.Config, e.Plan.Prior.Config; is != nil && gpu.HasID(is.GPUs[host], id) &&
+			(was == nil || !gpu.HasID(was.GPUs[host], id)) {
 			return e
 		}
 	}
@@ -317,8 +317,8 @@ func (r Shares) TakenBy(host, id string) *Entry {
 func (r Shares) LeftPool(s *gpu.Share, host, gpuID string) string {
 	for e := range r.Others(PoolNamed(s.Pool)) {
 		prior, want := e.Plan.Prior.Pool, e.Plan.Want.Pool
-		if prior != nil && want != nil && s.Pool != "" && gpu.SameID(want.ID, s.Pool) && Contains(prior.Members[host], gpuID) &&
-			!Contains(want.Members[host], gpuID) {
+		if prior != nil && want != nil && s.Pool != "" && gpu.SameID(want.ID, s.Pool) && gpu.HasID(prior.Members[host], gpuID) &&
+			!gpu.HasID(want.Members[host], gpuID) {
 			return prior.Name
 		}
 	}
@@ -517,7 +517,7 @@ func (r Shares) PoolsOver(c *gpu.PartitionConfig) []*placement.SharePool {
 		}
 	}
 	common := func(host string, ids []string) bool {
-		return slices.ContainsFunc(c.GPUs[host], func(id string) bool { return Contains(ids, id) })
+		return slices.ContainsFunc(c.GPUs[host], func(id string) bool { return gpu.HasID(ids, id) })
 	}
 	for host, h := range r.HostsAtHand(c.GPUs) {
 		if h.Platform != gpu.Linux {
@@ -540,7 +540,7 @@ func (r Shares) PoolsOver(c *gpu.PartitionConfig) []*placement.SharePool {
 // PoolLeft is the name of the plan's pool when a share of it is on a GPU that leaves it.
 func (r Shares) PoolLeft(s *gpu.Share, host, gpuID string) string {
 	prior, want := r.Plan.Prior.Pool, r.Plan.Want.Pool
-	if prior == nil || !gpu.SameID(s.Pool, prior.ID) || want != nil && Contains(want.Members[host], gpuID) {
+	if prior == nil || !gpu.SameID(s.Pool, prior.ID) || want != nil && gpu.HasID(want.Members[host], gpuID) {
 		return ""
 	}
 	return prior.Name
@@ -549,7 +549,7 @@ func (r Shares) PoolLeft(s *gpu.Share, host, gpuID string) string {
 // PoolWith is the name of a Linux pool that has a GPU, "" for none.
 func (r Shares) PoolWith(host string, h *gpu.Host, id string) string {
 	for e := range r.Others(GPUsOn(host)) {
-		if p := e.Plan.Want.Pool; p != nil && Contains(p.Members[host], id) {
+		if p := e.Plan.Want.Pool; p != nil && gpu.HasID(p.Members[host], id) {
 			return p.Name
 		}
 	}

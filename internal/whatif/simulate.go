@@ -454,7 +454,7 @@ func (r *Run) outcomes(known gpu.Host, host string, p, about change.Change) []gp
 	}
 	slices.Sort(gpus)
 	for _, id := range slices.Compact(gpus) {
-		if started, ok := change.SeatedOn(after, then.ID, id); ok {
+		if started, ok := change.StartedOn(after, then.ID, id); ok {
 			out = append(out, started)
 		}
 	}

@@ -73,7 +73,7 @@ func slotsOf(h, then *gpu.Host) []Slot {
 func (r Future) ConfigSlots(host, id string) []Slot {
 	return slices.DeleteFunc(r.Slots(host, r.Fleet.byName[host]), func(s Slot) bool {
 		if c := r.Plan.Want.Config; c != nil && gpu.SameID(c.ID, id) { // also as it was before
-			return !Contains(c.GPUs[host], s.GPU.ID)
+			return !gpu.HasID(c.GPUs[host], s.GPU.ID)
 		}
 		return s.Config == nil || !gpu.SameID(s.Config.ID, id)
 	})
@@ -391,7 +391,7 @@ func (c *Contest) narrowToConfig(id string, choices []Slot) {
 	c.Slots, c.OfConfig = choices, true
 	maps.DeleteFunc(c.Others, func(vm string, d Demand) bool {
 		return !gpu.SameID(d.boundTo(), id) && !slices.ContainsFunc(choices, func(s Slot) bool {
-			return gpu.SameID(d.pinned, s.GPU.ID) || Contains(HolderIDs(s.GPU), vm)
+			return gpu.SameID(d.pinned, s.GPU.ID) || gpu.HasID(HolderIDs(s.GPU), vm)
 		})
 	})
 }

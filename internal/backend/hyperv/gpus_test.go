@@ -11,8 +11,8 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-// seats are the VMs that hold partitions of a GPU.
-func seats(g gpu.GPU) []string {
+// partitionsHeld are the VMs that hold partitions of a GPU.
+func partitionsHeld(g gpu.GPU) []string {
 	var out []string
 	if g.Partitionable == nil {
 		return nil
@@ -36,8 +36,8 @@ func TestTwoGPUsOfOneModel(t *testing.T) {
 		r.run(err, r.backend.StartVM(t.Context(), alpha))
 		r.seated(beta) // on A, which is the emptier one
 		a, b := r.gpu(gpuA), r.gpu(gpuB)
-		if !slices.Equal(seats(a), []string{beta}) || !slices.Equal(seats(b), []string{alpha}) {
-			t.Errorf("functions %t: A holds %v, B holds %v", functions, seats(a), seats(b))
+		if !slices.Equal(partitionsHeld(a), []string{beta}) || !slices.Equal(partitionsHeld(b), []string{alpha}) {
+			t.Errorf("functions %t: A holds %v, B holds %v", functions, partitionsHeld(a), partitionsHeld(b))
 		}
 		refuses(t, r.backend.SetPartitionCount(t.Context(), gpuB, 8), backend.InUse, "VM alpha")
 		r.run(r.backend.TurnOffVM(t.Context(), alpha), r.backend.SetPartitionCount(t.Context(), gpuB, 8))
@@ -69,8 +69,8 @@ func TestPartitionsOfNoGPU(t *testing.T) {
 	_, err := r.backend.AddPartitionAdapter(t.Context(), alpha, pinnedTo(gpuB))
 	r.run(err, r.backend.StartVM(t.Context(), alpha))
 	showing(r, `SWD\VIRTUAL\4711`)
-	if b := r.gpu(gpuB); !slices.Equal(seats(b), []string{alpha}) {
-		t.Errorf("the pinned GPU holds %v", seats(b))
+	if b := r.gpu(gpuB); !slices.Equal(partitionsHeld(b), []string{alpha}) {
+		t.Errorf("the pinned GPU holds %v", partitionsHeld(b))
 	}
 
 	r = newRig(t)
@@ -103,8 +103,8 @@ func TestPartitionsOfNoGPU(t *testing.T) {
 	}))
 	r.seated(alpha)
 	showing(r, `PCI\VEN_10DE&DEV_25B7\9&1&0&1`)
-	if a := r.gpu(gpuA); !slices.Equal(seats(a), []string{alpha}) {
-		t.Errorf("the only GPU of the vendor holds %v", seats(a))
+	if a := r.gpu(gpuA); !slices.Equal(partitionsHeld(a), []string{alpha}) {
+		t.Errorf("the only GPU of the vendor holds %v", partitionsHeld(a))
 	}
 }
 
@@ -128,7 +128,7 @@ func TestPartitionsOfOtherAdapters(t *testing.T) {
 		}
 	})
 	host := r.host()
-	if len(host.GPUs) != 4 || len(seats(gpuOf(host, gpuA))) != 0 || len(seats(gpuOf(host, gpuB))) != 0 {
+	if len(host.GPUs) != 4 || len(partitionsHeld(gpuOf(host, gpuA))) != 0 || len(partitionsHeld(gpuOf(host, gpuB))) != 0 {
 		t.Errorf("the GPUs are %+v", host.GPUs)
 	}
 }
@@ -168,8 +168,8 @@ func TestParavirtualGPUs(t *testing.T) {
 	refuses(t, r.backend.SetPartitionCount(t.Context(), gpuA, 16), backend.NotSupported, "paravirtual", "fixed at 32")
 	_, err := r.backend.AddPartitionAdapter(t.Context(), alpha, pinnedTo(gpuA))
 	r.run(err, r.backend.StartVM(t.Context(), alpha))
-	if a := r.gpu(gpuA); !slices.Equal(seats(a), []string{alpha}) {
-		t.Errorf("it holds %v", seats(a))
+	if a := r.gpu(gpuA); !slices.Equal(partitionsHeld(a), []string{alpha}) {
+		t.Errorf("it holds %v", partitionsHeld(a))
 	}
 }
 

@@ -127,7 +127,7 @@ func (r *reader) moved() []string {
 			differs(id)
 		}
 	}
-	now, was := seats(&r.host), seats(r.before)
+	now, was := partitionsHeld(&r.host), partitionsHeld(r.before)
 	for _, held := range []map[string]int{was, now} {
 		for id := range held {
 			if now[id] != was[id] {
@@ -145,8 +145,8 @@ func (r *reader) moved() []string {
 	return out
 }
 
-// seats are how many partitions each VM holds.
-func seats(h *gpu.Host) map[string]int {
+// partitionsHeld are how many partitions each VM holds.
+func partitionsHeld(h *gpu.Host) map[string]int {
 	out := map[string]int{}
 	for i := range h.GPUs {
 		if p := h.GPUs[i].Partitionable; p != nil {

@@ -28,7 +28,7 @@ type instance struct {
 }
 
 // seat is a place on a GPU.
-type seat struct {
+type placeOnGPU struct {
 	gpu string
 	gpu.MIGPlacement
 }
@@ -97,14 +97,15 @@ func (s *session) instance(d *device, p profile, handle nvml.GpuInstance) (*inst
 	i := &instance{handle: handle, GPUInstance: gpu.GPUInstance{
 		ID: int(info.Id), Profile: p.Name, Start: int(info.Placement.Start), Size: int(info.Placement.Size), Memory: p.Memory,
 	}}
-	s.seats[seat{d.ID, i.Placement()}] = i.ID
+	s.places[placeOnGPU{d.ID, i.Placement()}] = i.ID
 	return i, nil
 }
 
 // find is the GPU instance at a place, nil for none. Of what is in it only the handles are read.
 func (s *session) find(d *device, p profile, start int) (*instance, error) {
 	var handles []nvml.GpuInstance
-	if id, seen := s.seats[seat{d.ID, gpu.MIGPlacement{Profile: p.Name, Start: start}}]; seen && s.offers("nvmlDeviceGetGpuInstanceById") {
+	if id, seen := s.places[placeOnGPU{d.ID, gpu.MIGPlacement{Profile: p.Name, Start: start}}]; seen &&
+		s.offers("nvmlDeviceGetGpuInstanceById") {
 		if last, ret := d.handle.GetGpuInstanceById(id); ret == nvml.SUCCESS {
 			handles = append(handles, last) // which may be another one by now
 		}

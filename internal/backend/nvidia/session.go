@@ -30,7 +30,7 @@ type session struct {
 	older      map[string]bool
 	plain      map[string]bool
 	// seats are the numbers of GPU instances where they were seen last.
-	seats  map[seat]int
+	places map[placeOnGPU]int
 	driver string // "" until it was asked for
 	// worn is true when a GPU was lost, which comes back in another session at best.
 	worn bool
@@ -82,7 +82,7 @@ func (b *Backend) open() (*session, error) {
 	}
 	s := &session{
 		lib: lib, has: map[string]bool{}, profiles: map[string][]profile{}, capabilities: map[string]string{},
-		identities: map[string]device{}, older: map[string]bool{}, plain: map[string]bool{}, seats: map[seat]int{},
+		identities: map[string]device{}, older: map[string]bool{}, plain: map[string]bool{}, places: map[placeOnGPU]int{},
 	}
 	if missing := slices.DeleteFunc(slices.Clone(required), func(symbol string) bool { return s.offers(symbol) }); len(missing) > 0 {
 		_ = lib.Shutdown() // the first error counts

@@ -12,9 +12,9 @@ import (
 // whatever there was too little of.
 const noResources = "insufficient system resources exist to complete the requested service (0x800705AA)"
 
-// seat finds a partition for each of the VM's adapters and a GPU for each of its
+// takePlaces finds a partition for each of the VM's adapters and a GPU for each of its
 // device settings. That is decided at each start anew.
-func (r *record) seat(vm *gpu.VM) error {
+func (r *record) takePlaces(vm *gpu.VM) error {
 	for _, a := range vm.PinnedFirst() {
 		if err := r.seatAdapter(vm, a); err != nil {
 			return err

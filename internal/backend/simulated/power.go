@@ -140,7 +140,7 @@ func (r *record) start(vm *gpu.VM) error {
 		}
 	}
 	before := vm.State
-	if err := r.seat(vm); err != nil {
+	if err := r.takePlaces(vm); err != nil {
 		r.stop(vm, before)
 		return err
 	}

@@ -27,7 +27,15 @@ var capability = map[string]string{"Turing": "7.5", "Ampere": "8.6", "Ada Lovela
 // capabilityOf is that of a model, by NVIDIA's list of compute capabilities (developer.nvidia.com/cuda/gpus).
 func capabilityOf(m catalog.Model) string {
 	for _, x := range []struct{ part, capability string }{
-		{"A100", "8.0"}, {"A30", "8.0"}, {"B300", "10.3"}, {"RTX PRO", "12.0"}, {"GB10", "12.1"}, {"Thor", "11.0"},
+		{"A100", "8.0"},
+		{"A800", "8.0"},
+		{"PG506", "8.0"},
+		{"A30", "8.0"},
+		{"B300", "10.3"},
+		{"RTX PRO", "12.0"},
+		{"RTX 6000D", "12.0"},
+		{"GB10", "12.1"},
+		{"Thor", "11.0"},
 	} {
 		if strings.Contains(m.Name, x.part) {
 			return x.capability

@@ -60,3 +60,20 @@ func TestFleetsOfEveryModel(t *testing.T) {
 		}
 	}
 }
+
+// Models whose compute capability is not that of their architecture's other data centre GPUs.
+func TestSpecHasTheComputeCapabilitiesOfModels(t *testing.T) {
+	t.Parallel()
+	for model, want := range map[string]string{
+		"A100-SXM4-40GB": "8.0", "A800-SXM4-80GB": "8.0", "A30": "8.0", "A10": "8.6", "A40": "8.6", "L4": "8.9", "H200": "9.0", "B200": "10.0",
+		"GB300": "10.3", "Thor": "11.0", "RTX PRO 4500 Blackwell": "12.0", "RTX 6000D": "12.0", "GB10": "12.1",
+	} {
+		fleet, err := simulated.Spec{Platform: gpu.Linux, Hosts: []string{"h"}, Models: []string{model}}.Snapshot()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fleet.Hosts[0].GPUs[0].ComputeCapability; got != want {
+			t.Errorf("%s: got compute capability %s, want %s", model, got, want)
+		}
+	}
+}

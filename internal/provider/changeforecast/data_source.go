@@ -273,7 +273,7 @@ func describe(host string, g change.GPUEffect) gpuModel {
 	out := gpuModel{Host: host, GPUID: g.GPU, Model: g.Model, Holders: append([]string{}, g.InTheWay...)}
 	if p := g.Partitions; p != nil {
 		out.From, out.To, out.PartitionVRAMMiB, out.Holders = new(int64(p.From)), new(int64(p.To)),
-			object.MiBFromBytes(p.VRAM.Known()).ValueInt64Pointer(),
+			object.MiBIfKnown(p.VRAM),
 			append([]string{}, p.Holders...)
 	}
 	if m := g.MIG; m != nil {

@@ -365,7 +365,7 @@ func describe(h *gpu.Host) hostModel {
 	for i := range h.GPUs {
 		g := &h.GPUs[i]
 		x := gpuModel{
-			Model: g.Model, Vendor: g.Vendor, VRAMMiB: object.MiBFromBytes(g.VRAM.Known()).ValueInt64Pointer(),
+			Model: g.Model, Vendor: g.Vendor, VRAMMiB: object.MiBIfKnown(g.VRAM),
 			Status: string(g.Status), InstancePath: g.InstancePath,
 			DriverVersion: g.Driver.Version, Dismounted: g.Dismounted, ValidCounts: []int64{}, Problem: object.NilIfEmpty(g.Problem),
 			Address: object.NilIfEmpty(g.Address), MIGInstances: []instanceModel{}, Processes: []processModel{}, VGPUs: []vgpuModel{},
@@ -382,8 +382,7 @@ func describe(h *gpu.Host) hostModel {
 			x.Processes = append(x.Processes, describeProcess(g, p))
 		}
 		if p := g.Partitionable; p != nil {
-			x.PartitionCount, x.PartitionVRAMMiB, x.FreePartitions = new(int64(p.Count)), object.MiBFromBytes(p.PartitionVRAM().Known()).
-				ValueInt64Pointer(), new(int64(p.Free()))
+			x.PartitionCount, x.PartitionVRAMMiB, x.FreePartitions = new(int64(p.Count)), object.MiBIfKnown(p.PartitionVRAM()), new(int64(p.Free()))
 			for _, c := range p.ValidCounts {
 				x.ValidCounts = append(x.ValidCounts, int64(c))
 			}
@@ -459,7 +458,7 @@ func (x *gpuModel) describeMIG(m *gpu.MIG) {
 	for i := range m.Instances {
 		in := &m.Instances[i]
 		out := instanceModel{
-			Profile: in.Profile, Start: int64(in.Start), MemoryMiB: object.MiBFromBytes(in.Memory.Known()).ValueInt64Pointer(), UUIDs: []string{},
+			Profile: in.Profile, Start: int64(in.Start), MemoryMiB: object.MiBIfKnown(in.Memory), UUIDs: []string{},
 		}
 		for _, c := range in.Compute {
 			out.UUIDs = append(out.UUIDs, c.UUID)

@@ -287,6 +287,9 @@ func MiBFromBytes(b *gpu.Bytes) types.Int64 {
 	return types.Int64Value(b.MiB())
 }
 
+// MiBIfKnown is an amount of memory that a host tells, nil for one that it does not.
+func MiBIfKnown(b gpu.Bytes) *int64 { return MiBFromBytes(b.Known()).ValueInt64Pointer() }
+
 // IntFromInt64 is a whole number, nil for null or unknown.
 func IntFromInt64(v types.Int64) *int {
 	if v.IsNull() || v.IsUnknown() {

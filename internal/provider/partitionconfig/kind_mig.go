@@ -42,7 +42,7 @@ func (m *gpuModel) describeMIG(ctx context.Context, g *gpu.GPU, diags *diag.Diag
 	instances := []instanceModel{}
 	for i := range g.MIG.Instances {
 		in := &g.MIG.Instances[i]
-		x := instanceModel{Profile: in.Profile, Start: int64(in.Start), MemoryMiB: object.MiBFromBytes(in.Memory.Known()).ValueInt64Pointer()}
+		x := instanceModel{Profile: in.Profile, Start: int64(in.Start), MemoryMiB: object.MiBIfKnown(in.Memory)}
 		if len(in.Compute) == 1 { // else no one of them is the whole instance
 			x.UUID = &in.Compute[0].UUID
 		}

@@ -226,7 +226,7 @@ func (m *gpuModel) options(g *gpu.GPU) []int {
 	m.PartitionCount = new(int64(g.Partitionable.Count))
 	for _, c := range counts {
 		m.Options = append(m.Options, optionModel{
-			PartitionCount: int64(c), PartitionVRAMMiB: object.MiBFromBytes(g.Partitionable.EstimatedPartitionVRAM(c).Known()).ValueInt64Pointer(),
+			PartitionCount: int64(c), PartitionVRAMMiB: object.MiBIfKnown(g.Partitionable.EstimatedPartitionVRAM(c)),
 			Estimated: c != g.Partitionable.Count,
 		})
 	}
@@ -239,7 +239,7 @@ func (m *gpuModel) profiles(g *gpu.GPU) []string {
 	var names []string
 	for _, p := range placement.MIGProfiles(g) {
 		x := profileModel{
-			Profile: p.Name, Max: int64(p.Max), MemoryMiB: object.MiBFromBytes(p.Memory.Known()).ValueInt64Pointer(),
+			Profile: p.Name, Max: int64(p.Max), MemoryMiB: object.MiBIfKnown(p.Memory),
 			Slices: int64(p.Slices), Size: int64(p.Size), Starts: []int64{},
 		}
 		for _, s := range p.Starts {

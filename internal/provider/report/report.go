@@ -262,7 +262,7 @@ func Skipped(diags *diag.Diagnostics, label string, skipped map[string]error) {
 // not ended, of records that a host's agent cannot read, and of what else is not as it should be, once per host and run.
 func Unfinished(diags *diag.Diagnostics, f *fleet.Fleet, v fleet.View) {
 	names := slices.Sorted(maps.Keys(v.Hosts))
-	for _, warnOf := range []func(*diag.Diagnostics, *fleet.Fleet, string, *gpu.Host){unreadable, unknown, stale, unfinished, owed} {
+	for _, warnOf := range []func(*diag.Diagnostics, *fleet.Fleet, string, *gpu.Host){unreadable, unknown, stale, unfinished, pendingStarts} {
 		for _, name := range names {
 			warnOf(diags, f, name, v.Hosts[name])
 		}
@@ -318,9 +318,9 @@ func unfinished(diags *diag.Diagnostics, f *fleet.Fleet, name string, h *gpu.Hos
 		name, found, movedOnceMore(h)))
 }
 
-func owed(diags *diag.Diagnostics, f *fleet.Fleet, name string, h *gpu.Host) {
+func pendingStarts(diags *diag.Diagnostics, f *fleet.Fleet, name string, h *gpu.Host) {
 	for _, d := range h.PendingStarts {
-		if f.Once("owed on " + name + ": " + d.VM) {
+		if f.Once("pending start on " + name + ": " + d.VM) {
 			diags.AddWarning("A VM is still off after a change stopped it", fmt.Sprintf(
 				"Host: %s\nFound: VM %s is off since %s: a change of %s stopped it and could not start it again.%s\n"+
 					"Fix: The next apply that changes something on this host starts it, and so does `gpu-agent reconcile` there; or start it by hand.",
