@@ -6,6 +6,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
 )
 
 // SelectKind lists the GPUs of a host that a partition config of a kind covers: the ids
@@ -21,7 +22,7 @@ func SelectKind(kind gpu.Kind, name string, h *gpu.Host, sel *gpu.Selector, mine
 			return false
 		}
 		if !change.BesidePools(kind) {
-			return change.Passes(kind, g) == "" && !inAPool(h, g.ID, "")
+			return change.Passes(kind, g) == "" && whatif.InPool(h, g.ID) == nil
 		}
 		// One that came into MIG mode while it is mine stays, so that the difference is seen.
 		shared := func(c *gpu.Claim) bool { return mine(c) && c.Want.Config != nil && c.Want.Config.MIG == nil }
@@ -35,12 +36,13 @@ const nvidia = "NVIDIA"
 // SelectWhole lists the GPUs of a host that a pool takes: the ids that the selector
 // names, or else every GPU of the selected models that no config, pool or VM of
 // others holds, that works and that is not the host's own display. On a Linux host shares
-// are drawn from a pool, so that only other pools are in the way. A member stays one.
-func SelectWhole(name string, h *gpu.Host, sel *gpu.Selector, poolName string) []string {
+// are drawn from a pool, so that only other pools are in the way. A member stays one, also where
+// the pool comes in the place of one of another name: pools has its name and that one's.
+func SelectWhole(name string, h *gpu.Host, sel *gpu.Selector, pools ...string) []string {
 	if ids, named := named(sel, name); named {
 		return ids
 	}
-	mine := func(c *gpu.Claim) bool { return c.Is(gpu.ClaimPool, poolName) }
+	mine := func(c *gpu.Claim) bool { return c.Kind == gpu.ClaimPool && gpu.HasID(pools, c.ID) }
 	if h.Platform == gpu.Linux {
 		others := func(c *gpu.Claim) bool { return c.Kind == gpu.ClaimPool && !mine(c) }
 		return choose(h, sel, mine, func(g *gpu.GPU) bool {
@@ -48,13 +50,13 @@ func SelectWhole(name string, h *gpu.Host, sel *gpu.Selector, poolName string) [
 		})
 	}
 	return choose(h, sel, mine, func(g *gpu.GPU) bool {
-		if p, ok := h.Pool(poolName); ok && p.Has(g.ID) {
-			return true
+		if p := whatif.InPool(h, g.ID); p != nil {
+			return gpu.HasID(pools, p.Name)
 		}
 		_, known := catalog.ByPCI(g.PCI)
 		busy := g.Partitionable != nil && len(g.Partitionable.Partitions) > 0
 		whole := g.Status == gpu.ReadyForDDA || g.Status == gpu.Partitioned
-		return known && whole && !busy && !g.HostDisplay && g.Problem == "" && !inAPool(h, g.ID, poolName) && !taken(h, g.ID, mine)
+		return known && whole && !busy && !g.HostDisplay && g.Problem == "" && !taken(h, g.ID, mine)
 	})
 }
 
@@ -101,16 +103,6 @@ func modelSelected(sel *gpu.Selector, g *gpu.GPU) bool {
 		}
 		m, ok := catalog.ByName(want)
 		if have, known := catalog.Of(g.PCI, g.Model); ok && known && have.Name == m.Name {
-			return true
-		}
-	}
-	return false
-}
-
-// inAPool tells whether a GPU is in a pool other than the named one.
-func inAPool(h *gpu.Host, id, except string) bool {
-	for i := range h.Pools {
-		if p := &h.Pools[i]; p.Has(id) && !gpu.SameID(p.Name, except) {
 			return true
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
+	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
 )
 
 // Claimed tells whether a host of a view has a claim for an object.
@@ -34,6 +35,15 @@ func (f *Fleet) ShareHosts(ctx context.Context, s gpu.Share) []string {
 		names = append(names, s.Host)
 	}
 	return names
+}
+
+// Displaces names the plan of this run by which the config or the pool of a share takes its device away, or
+// lays it out otherwise; "" for none.
+func (f *Fleet) Displaces(v View, s *gpu.Share) string {
+	if p := whatif.Displaces(f.world(v).World, s); p != nil {
+		return whatif.Label(*p)
+	}
+	return ""
 }
 
 // PoolHosts are the hosts of a pool: as this run plans it, or else as its claims say. The

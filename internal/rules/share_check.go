@@ -93,7 +93,7 @@ func settlePlaced(r *run, o *shareOutcome, s *gpu.Share, room *placement.SharedH
 					Found: fmt.Sprintf("%s is on %s of %s, which %s takes.", capital(r.label()), placement.DeviceText(at),
 						hostText(room.Key), whatif.Label(e.Plan)),
 					Wanted: "A share stays where it was placed.",
-					Fix:    "Destroy or replace the share (`terraform apply -replace=ADDRESS`), or leave the GPU out of the config.",
+					Fix:    "Take the share out of the configuration in an apply of its own first, or leave the GPU out of the config.",
 				}, key("taken", room.Key, placement.DeviceText(at)))
 				return
 			}
@@ -106,7 +106,7 @@ func settlePlaced(r *run, o *shareOutcome, s *gpu.Share, room *placement.SharedH
 				Found: fmt.Sprintf("%s is on %s of %s, which this run takes out of pool %s.", capital(r.label()),
 					placement.DeviceText(at), hostText(room.Key), quote(pool)),
 				Wanted: "A share stays where it was placed, on a GPU of its pool.",
-				Fix:    "Destroy or replace the share (`terraform apply -replace=ADDRESS`), or leave the GPU in the pool.",
+				Fix:    "Take the share out of the configuration in an apply of its own first, or leave the GPU in the pool.",
 			}, key("left pool", room.Key, placement.DeviceText(at)))
 			return
 		}
@@ -117,7 +117,7 @@ func settlePlaced(r *run, o *shareOutcome, s *gpu.Share, room *placement.SharedH
 				Found: fmt.Sprintf("%s is on %s of %s, which this run changes from mode %s to %s.", capital(r.label()),
 					placement.DeviceText(at), hostText(room.Key), was, d.Mode),
 				Wanted: "A share stays where it was placed, on a device of the mode that it was placed in.",
-				Fix:    "Destroy or replace the share (`terraform apply -replace=ADDRESS`), or leave the layout as it is.",
+				Fix:    "Take the share out of the configuration in an apply of its own first, or leave the layout as it is.",
 			}, key("mode", room.Key, placement.DeviceText(at)))
 			return
 		}

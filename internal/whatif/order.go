@@ -50,15 +50,30 @@ func (r *Run) overtaken(host string, h *gpu.Host, late, first change.Change) *To
 	}
 	// Terraform makes first what the other refers to, and before that what a depends_on names,
 	// which is not known here: it comes too late only where it does so in either case.
-	return r.overtakenOn(r.onceReferencesAreMade(known, host, first), host, late, first)
+	known, _ = r.onceReferencesAreMade(known, host, first)
+	return r.overtakenOn(known, host, late, first)
 }
 
 func (r *Run) overtakenOn(known gpu.Host, host string, late, first change.Change) *TooLate {
-	if len(r.Refusals(known, host, late)) > 0 {
+	// A share that is replaced has gone by then, and is made where its config and its pool have been.
+	makes := late
+	if parts := halves(late); late.Want.Share != nil && len(parts) > 1 {
+		known, _ = r.after(known, host, parts[0])
+		makes = parts[1]
+	}
+	refusals := func(known gpu.Host) (refused change.Refusals, asked bool) {
+		if makes.Want.Share != nil && makes.Replaces {
+			if known, asked = r.onceReferencesAreMade(known, host, makes); !asked {
+				return nil, false // which is said of that one
+			}
+		}
+		return r.Refusals(known, host, makes), true
+	}
+	if refused, asked := refusals(known); len(refused) > 0 || !asked {
 		return nil
 	}
 	for _, after := range r.outcomes(known, host, withoutDrain(first), late) {
-		refused := r.Refusals(after, host, late)
+		refused, _ := refusals(after)
 		switch {
 		case len(refused) == 0:
 			if o := r.leavesOver(host, known, after, late, first); o != nil {

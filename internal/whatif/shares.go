@@ -325,6 +325,35 @@ func (r Shares) LeftPool(s *gpu.Share, host, gpuID string) string {
 	return ""
 }
 
+// Displaces is the plan of the run by which the config or the pool that a share refers to takes the
+// device from under it, or lays it out otherwise; nil where none does. Terraform destroys the share before
+// it makes that plan, so that another share may come in its place afterwards.
+func Displaces(w World, s *gpu.Share) *change.Change {
+	r, done := Begin(w, change.Change{})
+	defer done()
+	if r.At(s.Host) == nil {
+		return nil
+	}
+	for _, at := range s.Devices {
+		if r.Shares().LeftPool(s, s.Host, at.GPU) != "" {
+			for e := range r.Others(PoolNamed(s.Pool)) {
+				return &e.Plan
+			}
+		}
+		for e := range r.Others(ConfigNamed(s.Config)) {
+			c, was := e.Plan.Want.Config, e.Plan.Prior.Config
+			if c == nil || was == nil || e.Plan.Unchanged || !gpu.SameID(c.ID, s.Config) || !gpu.HasID(was.GPUs[s.Host], at.GPU) {
+				continue
+			}
+			d := r.Shares().Room(s.Host).Find(at)
+			if !gpu.HasID(c.GPUs[s.Host], at.GPU) || d == nil || d.Unfit != nil || d.Mode != placement.ShareModeOf(r.At(s.Host), at) {
+				return &e.Plan
+			}
+		}
+	}
+	return nil
+}
+
 // Unplaced are the other shares of the run that are not placed and may go to some hosts, or
 // where one of those may, and all the hosts of these; no hosts when they are too many.
 func (r Shares) Unplaced(hosts []string) (out []UnplacedShare, on []string) {

@@ -181,16 +181,13 @@ func (r *Run) obstacleBut(host string, h *gpu.Host, p change.Change, notMade fun
 	if p = start.plan; len(start.refused) == 0 || start.refused[0].Code == change.NotOwner && !p.Want.Empty() {
 		return Obstacle{then: start.known} // whose something is, other rules say
 	}
-	others := r.mayMakeWay(host, p, notMade)
-	if start.ends != nil {
-		others = append([]change.Change{*start.ends}, others...) // others make way for it first
-	}
-	after, possible := r.yieldInTurn(start.known, host, others, p)
+	others := slices.Concat(start.ends, r.mayMakeWay(host, p, notMade)) // others make way for the end first
+	after, left, possible := r.yieldInTurn(start.known, host, others, p)
 	if possible {
 		return Obstacle{then: after}
 	}
 	out := Obstacle{Refused: start.stillRefused(r, after, host)}
-	out.then, out.Open = r.yieldInTurn(after, host, r.mayYield(start.known, p), p)
+	out.then, _, out.Open = r.yieldInTurn(after, host, slices.Concat(left, r.mayYield(start.known, p)), p)
 	return out
 }
 
@@ -199,7 +196,7 @@ type attempt struct {
 	plan    change.Change   // of a replacement the making
 	known   gpu.Host        // what the plan finds: once what is replaced has gone, where it goes
 	refused change.Refusals // why the host would refuse it
-	ends    *change.Change  // the end of what is replaced, where the host refuses that
+	ends    []change.Change // the end of what is replaced, where the host refuses that
 }
 
 func (r *Run) firstAttempt(host string, h *gpu.Host, p change.Change) attempt {
@@ -209,7 +206,7 @@ func (r *Run) firstAttempt(host string, h *gpu.Host, p change.Change) attempt {
 	case len(parts) > 1:
 		after, ends := r.after(a.known, host, parts[0])
 		if a.plan, a.known = parts[1], after; !ends {
-			a.ends = &parts[0]
+			a.ends = parts[:1]
 		}
 		a.refused = r.Refusals(a.known, host, a.plan)
 	case p.Token == r.Plan.Token:
@@ -222,8 +219,8 @@ func (r *Run) firstAttempt(host string, h *gpu.Host, p change.Change) attempt {
 
 // stillRefused is what a host refuses once all have made way that can.
 func (a attempt) stillRefused(r *Run, after gpu.Host, host string) *change.Refusal {
-	if a.ends != nil {
-		if all := r.Refusals(after, host, *a.ends); len(all) > 0 {
+	for _, end := range a.ends {
+		if all := r.Refusals(after, host, end); len(all) > 0 {
 			return all[0] // what is replaced does not go, and so stands in the way
 		}
 	}
@@ -244,6 +241,8 @@ func (r *Run) mayMakeWay(host string, p change.Change, notMade func(o change.Cha
 		}
 		for _, part := range halves(o) {
 			switch {
+			case part.Want.RefersTo(p.Want):
+				continue // which Terraform makes afterwards
 			case !EndsLayout(p):
 			case part.Want.Empty():
 				part.Prior = assumeShutdownAllowed(part.Prior) // where it may not go, it says so itself
@@ -318,8 +317,9 @@ func (r *Run) failsBeside(p change.Change, host string) bool {
 }
 
 // yieldInTurn makes those changes of a host that can be made, in whatever order, until a plan
-// can be. What ends goes first: what is made again in the same run may be in the way.
-func (r *Run) yieldInTurn(known gpu.Host, host string, others []change.Change, p change.Change) (gpu.Host, bool) {
+// can be, and tells which are left. What ends goes first: what is made again in the same run may be
+// in the way.
+func (r *Run) yieldInTurn(known gpu.Host, host string, others []change.Change, p change.Change) (gpu.Host, []change.Change, bool) {
 	var ends, makes []change.Change
 	for _, o := range others {
 		if o.Want.Empty() {
@@ -328,29 +328,30 @@ func (r *Run) yieldInTurn(known gpu.Host, host string, others []change.Change, p
 			makes = append(makes, o)
 		}
 	}
-	known, possible := r.yieldWhoCan(known, host, ends, p)
-	if possible {
-		return known, true
+	known, ends, possible := r.yieldWhoCan(known, host, ends, p)
+	if !possible {
+		known, makes, possible = r.yieldWhoCan(known, host, makes, p)
 	}
-	return r.yieldWhoCan(known, host, makes, p)
+	return known, append(ends, makes...), possible
 }
 
-func (r *Run) yieldWhoCan(known gpu.Host, host string, others []change.Change, p change.Change) (gpu.Host, bool) {
+func (r *Run) yieldWhoCan(known gpu.Host, host string, others []change.Change, p change.Change) (gpu.Host, []change.Change, bool) {
 	for made := true; made; {
 		made = false
 		for i := 0; i < len(others); {
+			later := slices.ContainsFunc(others, func(o change.Change) bool { return others[i].Want.RefersTo(o.Want) })
 			after, ok := r.after(known, host, others[i])
-			if !ok {
+			if later || !ok {
 				i++
 				continue
 			}
 			known, made, others = after, true, slices.Delete(others, i, i+1)
 			if len(r.Refusals(known, host, p)) == 0 {
-				return known, true
+				return known, others, true
 			}
 		}
 	}
-	return known, false
+	return known, others, false
 }
 
 // after is a host after a change, if the host can do it.
@@ -368,13 +369,11 @@ func halves(p change.Change) []change.Change {
 	two := p.Replaces
 	switch {
 	case a.Assignment != nil && b.Assignment != nil:
-		two = !gpu.SameID(a.Assignment.VMID, b.Assignment.VMID)
+		two = two || !gpu.SameID(a.Assignment.VMID, b.Assignment.VMID)
 	case a.Config != nil && b.Config != nil:
-		two = a.Config.Kind != b.Config.Kind || !gpu.SameID(a.Config.ID, b.Config.ID)
+		two = two || a.Config.Kind != b.Config.Kind || !gpu.SameID(a.Config.ID, b.Config.ID)
 	case a.Pool != nil && b.Pool != nil:
-		two = !gpu.SameID(a.Pool.Name, b.Pool.Name)
-	case a.Share != nil && b.Share != nil && !gpu.SameID(a.Share.Pool, b.Share.Pool):
-		two = false // nothing has the pool go before the new one is made
+		two = two || !gpu.SameID(a.Pool.Name, b.Pool.Name)
 	}
 	if !two {
 		return []change.Change{p}
@@ -416,17 +415,19 @@ func declared(w gpu.Want) gpu.Want {
 	return w
 }
 
-// onceReferencesAreMade is a host once what a plan refers to is made there.
-func (r *Run) onceReferencesAreMade(known gpu.Host, host string, by change.Change) gpu.Host {
+// onceReferencesAreMade is a host once what a plan refers to is made there, and whether all of that can be.
+func (r *Run) onceReferencesAreMade(known gpu.Host, host string, by change.Change) (after gpu.Host, all bool) {
+	all = true
 	for e := range r.Others(GPUsOn(host)) {
 		if e.Plan.Unchanged || !by.Want.RefersTo(e.Plan.Want) {
 			continue
 		}
-		if after, ok := r.after(known, host, e.Plan); ok {
-			known = after
+		then, ok := r.after(known, host, e.Plan)
+		if all = all && ok; ok {
+			known = then
 		}
 	}
-	return known
+	return known, all
 }
 
 // outcomes are what a plan may make of a host, if the host can do it: a VM that starts takes a

@@ -107,15 +107,20 @@ func (m *model) gpus(ctx context.Context, diags *diag.Diagnostics) map[string]ma
 	return out
 }
 
-// chooseMembers fills in the members of a pool that is declared by hosts or cluster.
-func chooseMembers(c *gpu.PoolConfig, hosts []string, v fleet.View) {
+// chooseMembers fills in the members of a pool that is declared by hosts or cluster. What it replaces has
+// gone by then.
+func chooseMembers(c *gpu.PoolConfig, replaced *gpu.PoolConfig, hosts []string, v fleet.View) {
 	if c.Members != nil {
 		return
 	}
 	c.Members = map[string][]string{}
+	pools := []string{c.Name}
+	if replaced != nil {
+		pools = append(pools, replaced.Name)
+	}
 	for _, name := range hosts {
 		if h, ok := v.Hosts[name]; ok {
-			c.Members[name] = fleet.SelectWhole(name, h, c.Scope.Selector, c.Name)
+			c.Members[name] = fleet.SelectWhole(name, h, c.Scope.Selector, pools...)
 		}
 	}
 }

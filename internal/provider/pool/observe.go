@@ -21,7 +21,7 @@ func (m *model) observe(ctx context.Context, c gpu.PoolConfig, hosts []string, v
 	gpusBefore, driftBefore := m.gpus(ctx, diags), report.DecodeDrift(ctx, m.Drift, diags)
 	gpus := map[string]map[string]gpuModel{}
 	var differs []change.Difference
-	chooseMembers(&c, hosts, v)
+	chooseMembers(&c, nil, hosts, v)
 	for _, name := range hosts {
 		host, answered := v.Hosts[name]
 		if !answered {

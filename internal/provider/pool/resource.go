@@ -4,6 +4,7 @@
 package pool
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -193,7 +194,7 @@ func (r *Resource) choose(ctx context.Context, p *planning, planned *change.Chan
 	if !report.Unreachable(diags, r.Fleet, planned.Subject, view, p.State.held(ctx, diags)...) || !ok || diags.HasError() {
 		return view, false
 	}
-	chooseMembers(want, hosts, view)
+	chooseMembers(want, cmp.Or(prior, r.Fleet.Ledger.Prior(p.Instance).Pool), hosts, view)
 	if prior == nil {
 		return view, true
 	}
@@ -228,7 +229,7 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 		return false
 	}
 	declared := want
-	chooseMembers(&want, hosts, view)
+	chooseMembers(&want, c.Prior.Pool, hosts, view)
 	if c.Prior.Pool != nil {
 		c.Prior.Pool.MountBack = want.MountBack // what becomes of a GPU that leaves is the plan's business
 	}
@@ -273,7 +274,7 @@ func (r *Resource) read(
 		resp.State.RemoveResource(ctx) // every host has answered that it has no such pool
 		return nil, nil, false
 	}
-	chooseMembers(&c, hosts, view) // and to be on no host to which a run that ended early has given it
+	chooseMembers(&c, nil, hosts, view) // and to be on no host to which a run that ended early has given it
 	more, view := r.Fleet.Begun(ctx, view, gpu.ClaimPool, c.Name, lifecycle.Token(ctx, req.Private))
 	state.observe(ctx, c, slices.Concat(hosts, more), view, &resp.Diagnostics)
 	records = map[string]*gpu.Claim{}

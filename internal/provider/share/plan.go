@@ -35,6 +35,7 @@ func (r *Resource) declare(ctx context.Context, p *planning) bool {
 		if r.configReplaced(want.Config) {
 			p.Resp.RequiresReplace.Append(path.Root("mode"))
 		}
+		r.displaced(ctx, p)
 		if !replaced(p) {
 			stay(&want, *p.Prior.Share)
 		}
@@ -101,6 +102,21 @@ func stay(s *gpu.Share, prior gpu.Share) {
 func (r *Resource) configReplaced(id string) bool {
 	p, planned := r.Fleet.Ledger.Config(id)
 	return planned && p.Prior.Config != nil && p.Prior.Config.Kind != p.Want.Config.Kind
+}
+
+// displaced replaces a share that would stay, and that this run takes the device from.
+func (r *Resource) displaced(ctx context.Context, p *planning) {
+	if replaced(p) {
+		return
+	}
+	by := r.Fleet.Displaces(r.Fleet.Snapshot(ctx, nil, fleet.Cached), p.Prior.Share)
+	if by == "" {
+		return
+	}
+	p.Resp.RequiresReplace.Append(path.Root("gpu_ids"))
+	p.Resp.Diagnostics.AddAttributeWarning(path.Root("name"), "The share is replaced", fmt.Sprintf(
+		"%s\n\nFound: %s takes its device away, or lays it out otherwise. A share is never moved: it ends before that, and another one is "+
+			"placed afterwards.\nFix: Nothing, if that is meant. Else leave the layout as it is.", label(*p.Prior.Share), words.Capital(by)))
 }
 
 // placed are the attributes that say where a share is. A share that has others is another share, as replaces says: one that stays is

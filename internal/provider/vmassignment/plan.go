@@ -93,11 +93,25 @@ func (r *Resource) choose(ctx context.Context, p *planning, planned *change.Chan
 		r.announce(p, r.policyOf(*want), view)
 	case gpu.SameID(at.VM.ID, prior.VMID):
 		planned.Approved = lifecycle.Seen(ctx, p.Req.Private)
+		if planned.Replaces = r.poolReplaced(prior, want); planned.Replaces {
+			p.Resp.RequiresReplace = append(p.Resp.RequiresReplace, path.Root("pool"))
+			p.Leaves = new(stricter(*prior, want.Power))
+		}
 	default:
 		replaceVM(p)
 		p.Leaves = new(stricter(*prior, want.Power))
 	}
 	return view, true
+}
+
+// poolReplaced tells whether this run puts the pool that the VM is to draw from in the place of the one that it draws from: that one
+// cannot go before the VM has given its GPUs back.
+func (r *Resource) poolReplaced(prior, want *gpu.Assignment) bool {
+	if prior.Pool == nil || want.Pool == nil {
+		return false
+	}
+	p, planned := r.Fleet.Ledger.Pool(want.Pool.ID)
+	return planned && p.Prior.Pool != nil && gpu.SameID(p.Prior.Pool.ID, prior.Pool.ID) && !gpu.SameID(p.Prior.Pool.Name, want.Pool.Name)
 }
 
 // replaceVM replaces the assignment by one of another VM.
