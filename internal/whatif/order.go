@@ -14,7 +14,7 @@ type TooLate struct {
 	First, Late change.Change
 	// Refused is why the host refuses Late then. It is nil where both can be made, but how a GPU is
 	// shared afterwards hangs on their order: its GPU instances, or else its sharing mode.
-	Refused   *change.Refusal
+	Refused   *gpu.Refusal
 	GPU       *gpu.GPU
 	Instances bool
 }
