@@ -71,17 +71,17 @@ func placeOf(r *run, s *gpu.Share) *shareOutcome {
 	s, hosts = r.Shares().TakenOver(s, hosts)
 	switch { // what is pending says it once it is planned
 	case len(s.Devices) > 0 && !r.Shares().PendingUnder(s, hosts[0]):
-		settlePlaced(r, o, s, r.Shares().Room(hosts[0]))
+		checkPlaced(r, o, s, r.Shares().Room(hosts[0]))
 	case len(s.Devices) == 0 && !r.Shares().Pending(hosts, whatif.Layouts...):
-		settleNew(r, o, s, hosts)
+		findRoom(r, o, s, hosts)
 	}
 	together(r, o, hosts)
 	reportRatio(r, o, s)
 	return o
 }
 
-// settlePlaced checks a share where it is.
-func settlePlaced(r *run, o *shareOutcome, s *gpu.Share, room *placement.SharedHost) {
+// checkPlaced checks a share where it is.
+func checkPlaced(r *run, o *shareOutcome, s *gpu.Share, room *placement.SharedHost) {
 	lost := false
 	for _, at := range s.Devices {
 		d := room.Find(at)
@@ -144,8 +144,8 @@ func (r *run) reshapes(host, id string) string {
 	return ""
 }
 
-// settleNew looks for room for a share that is not placed, for it alone.
-func settleNew(r *run, o *shareOutcome, s *gpu.Share, hosts []string) {
+// findRoom looks for room for a share that is not placed, for it alone.
+func findRoom(r *run, o *shareOutcome, s *gpu.Share, hosts []string) {
 	var rooms, today []*placement.SharedHost
 	for _, key := range hosts {
 		rooms, today = append(rooms, r.Shares().Room(key)), append(today, r.Shares().Today(key))
