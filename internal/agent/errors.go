@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
-	"github.com/gpufleet/terraform-provider-gpu/internal/change"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
@@ -144,17 +144,17 @@ func failure(doing string, err error) *Error {
 
 // refused makes a refusal of the planner the contract's error.
 func refused(err error) error {
-	var r *change.Refusal
-	if !errors.As(err, &r) {
+	r := gpu.RefusalOf(err)
+	if r == nil {
 		return err
 	}
 	switch r.Code {
-	case change.NotOwner:
+	case gpu.NotOwner:
 		return &Error{Code: NotOwner, Message: r.Error()}
-	case change.Unannounced:
+	case gpu.Unannounced:
 		return &Error{Code: Unannounced, Message: r.Error()}
-	case change.BadRequest:
+	case gpu.BadRequest:
 		return &Error{Code: BadRequest, Message: r.Error()}
 	}
-	return &Error{Code: Refused, Cause: &backend.Error{Code: backend.Code(r.Code), Op: r.Op, Object: r.Object, Detail: r.Found, Fix: r.Fix}}
+	return &Error{Code: Refused, Cause: &backend.Error{Code: backend.Code(r.Code), Op: r.Op, Object: r.Object, Detail: r.Found(), Fix: r.Fix}}
 }

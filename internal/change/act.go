@@ -86,9 +86,9 @@ const setPower = "set the VM's power state"
 func (p *planner) power(vm *gpu.VM, claim *gpu.Claim) error {
 	switch {
 	case vm == nil:
-		return refuse(NotFound, "find the VM", vmText(p.change.Want.Assignment.VM), "the host has no such VM")
+		return refuse(gpu.NotFound, "find the VM", vmText(p.change.Want.Assignment.VM), "the host has no such VM")
 	case claim == nil || claim.Want.Assignment == nil:
-		return refuse(NotOwner, setPower, vmText(vm.Name), "the host has no record of an assignment of it").or("assign a GPU to the VM first")
+		return refuse(gpu.NotOwner, setPower, vmText(vm.Name), "the host has no record of an assignment of it").Or("assign a GPU to the VM first")
 	}
 	power := claim.Want.Assignment.Power
 	switch stop := p.change.Act == ActStop; {
@@ -97,10 +97,10 @@ func (p *planner) power(vm *gpu.VM, claim *gpu.Claim) error {
 		power.StayOff = false // which is about changes
 		p.start(vm, power)
 	case !vm.Runs():
-		return refuse(InvalidState, setPower, vmText(vm.Name), "it is %s", vm.State).or("it must be running or off")
+		return refuse(gpu.InvalidState, setPower, vmText(vm.Name), "it is %s", vm.State).Or("it must be running or off")
 	case !power.AllowShutdown:
-		return refuse(InvalidState, setPower, vmText(vm.Name), "it runs, and its assignment does not allow a shutdown").
-			or("set power.allow_shutdown = true, or shut the VM down yourself").of(VMMustBeOff)
+		return refuse(gpu.InvalidState, setPower, vmText(vm.Name), "it runs, and its assignment does not allow a shutdown").
+			Or("set power.allow_shutdown = true, or shut the VM down yourself").OfRule(VMMustBeOff)
 	default:
 		power.StayOff = true
 		p.stop(vm, power)
@@ -112,8 +112,8 @@ func (p *planner) power(vm *gpu.VM, claim *gpu.Claim) error {
 func (p *planner) actOnConfig(id string, claim *gpu.Claim) error {
 	switch {
 	case claim == nil || claim.Want.Config == nil:
-		return refuse(NotOwner, "act on the config", "host "+p.host.Name, "it has no record of %s", DescribeObject(gpu.ClaimConfig, id)).
-			or("apply the config first")
+		return refuse(gpu.NotOwner, "act on the config", "host "+p.host.Name, "it has no record of %s", DescribeObject(gpu.ClaimConfig, id)).
+			Or("apply the config first")
 	case p.change.Act.OnNode():
 		return p.node(claim.Want.Config)
 	}
@@ -130,18 +130,18 @@ func (p *planner) node(config *gpu.PartitionConfig) error {
 	}
 	switch {
 	case p.host.Cluster == nil:
-		return refuse(NotSupported, op, whole, "it is in no cluster")
+		return refuse(gpu.NotSupported, op, whole, "it is in no cluster")
 	case state != gpu.NodeUp && state != gpu.NodePaused:
-		return refuse(InvalidState, op, whole, "its node is %s", state).or("wait until it is up or paused")
+		return refuse(gpu.InvalidState, op, whole, "its node is %s", state).Or("wait until it is up or paused")
 	case p.change.Act == ActResume && state == gpu.NodePaused:
 		p.add(Step{Op: OpResumeNode})
 	case p.change.Act == ActResume, state == gpu.NodePaused && len(movable(&p.host)) == 0:
 	case !config.Drain:
-		return refuse(InvalidState, op, whole, "no gpu_partition_config of this owner there allows it to be drained").
-			or("set rollout = { drain = true } in the config and apply that first")
+		return refuse(gpu.InvalidState, op, whole, "no gpu_partition_config of this owner there allows it to be drained").
+			Or("set rollout = { drain = true } in the config and apply that first")
 	case why != "":
-		return refuse(InvalidState, op, whole, "its VMs cannot move to other nodes: %s", why).
-			or("remove the cause, or shut down or move these VMs yourself")
+		return refuse(gpu.InvalidState, op, whole, "its VMs cannot move to other nodes: %s", why).
+			Or("remove the cause, or shut down or move these VMs yourself")
 	default:
 		p.add(Step{Op: OpDrainNode})
 	}
@@ -157,13 +157,13 @@ func (p *planner) restartDaemons(claim *gpu.Claim) error {
 	daemons := placement.Daemons(&p.host, config, claim.GPUs)
 	switch {
 	case len(daemons) == 0:
-		return refuse(NotSupported, op, "host "+p.host.Name, "%s has no MPS daemon there", DescribeObject(gpu.ClaimConfig, claim.ID))
+		return refuse(gpu.NotSupported, op, "host "+p.host.Name, "%s has no MPS daemon there", DescribeObject(gpu.ClaimConfig, claim.ID))
 	case p.host.MPS == nil || p.host.MPS.Program == "":
-		return refuse(NotSupported, op, "host "+p.host.Name, "nvidia-cuda-mps-control is not installed").or("install it with NVIDIA's driver")
+		return refuse(gpu.NotSupported, op, "host "+p.host.Name, "nvidia-cuda-mps-control is not installed").Or("install it with NVIDIA's driver")
 	}
 	for _, id := range claim.GPUs {
 		if why := p.unservable(config, id); why != "" {
-			return refuseGPU(InvalidState, op, id, "%s", why).or("apply the config first, which puts that right or says what is in the way")
+			return refuseGPU(gpu.InvalidState, op, id, "%s", why).Or("apply the config first, which puts that right or says what is in the way")
 		}
 	}
 	for i := range daemons {

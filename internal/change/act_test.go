@@ -16,7 +16,7 @@ import (
 // done are steps in short, or the words of a refusal.
 func done(f change.Forecast) string {
 	if len(f.Refused) > 0 {
-		return "refused: " + f.Refused[0].Found
+		return "refused: " + f.Refused[0].Found()
 	}
 	var out []string
 	for _, s := range f.Steps {
@@ -212,8 +212,8 @@ func TestOnlyWhatIsApprovedIsDisturbed(t *testing.T) {
 	} {
 		host := hyperV()
 		_, err := change.Plan(host, name, change.Change{Subject: "vm-0", Owner: "vdi", Token: "t", Want: want, Approved: c.approved})
-		r, refused := errors.AsType[*change.Refusal](err)
-		if refused != c.refused || refused && (r.Code != change.Unannounced || r.Found != `VM "vm-0" would be shut down`) {
+		r, refused := errors.AsType[*gpu.Refusal](err)
+		if refused != c.refused || refused && (r.Code != gpu.Unannounced || r.Found() != `VM "vm-0" would be shut down`) {
 			t.Errorf("%s: %v, want a refusal: %t", c.name, err, c.refused)
 		}
 	}

@@ -112,17 +112,17 @@ func (p *planner) owns(kind gpu.ClaimKind, id string, claim *gpu.Claim, had, wan
 	case claim == nil, claim.Token == ch.Token:
 		return true, nil
 	case claim.Owner != ch.Owner:
-		return false, &Refusal{Code: NotOwner, Found: fmt.Sprintf("%s on host %q belongs to %s, not to %s",
-			DescribeObject(kind, id), p.host.Name, describeOwner(claim.Owner), describeOwner(ch.Owner))}
+		return false, refuseFor(gpu.NotOwner, "%s on host %q belongs to %s, not to %s",
+			DescribeObject(kind, id), p.host.Name, describeOwner(claim.Owner), describeOwner(ch.Owner))
 	case had:
-		return false, &Refusal{Code: NotOwner, Found: fmt.Sprintf(
+		return false, refuseFor(gpu.NotOwner,
 			"another resource instance of %s took over %s on host %q; remove this instance from the state, or the other from the configuration",
-			describeOwner(ch.Owner), DescribeObject(kind, id), p.host.Name)}
+			describeOwner(ch.Owner), DescribeObject(kind, id), p.host.Name)
 	case ch.Owner == "":
-		return false, &Refusal{Code: NotOwner, Found: fmt.Sprintf(
+		return false, refuseFor(gpu.NotOwner,
 			"%s on host %q belongs to another resource instance, and without the provider's owner nothing is taken over; destroy the other "+
 				"instance in an apply of its own first",
-			DescribeObject(kind, id), p.host.Name)}
+			DescribeObject(kind, id), p.host.Name)
 	}
 	return true, nil
 }

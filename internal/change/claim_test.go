@@ -62,8 +62,8 @@ func TestWhoseAnObjectIs(t *testing.T) {
 				ch.Want.Pool = pool
 			}
 			steps, err := change.Plan(host, name, ch)
-			if refusal, ok := errors.AsType[*change.Refusal](err); c.refused != "" {
-				if !ok || refusal.Code != change.NotOwner || !strings.Contains(refusal.Found, c.refused) || len(steps) > 0 {
+			if refusal, ok := errors.AsType[*gpu.Refusal](err); c.refused != "" {
+				if !ok || refusal.Code != gpu.NotOwner || !strings.Contains(refusal.Found(), c.refused) || len(steps) > 0 {
 					t.Errorf("steps %v, error %v; want a refusal with %q", steps, err, c.refused)
 				}
 				return

@@ -145,7 +145,7 @@ func (a *Approved) beyond(key string, of []Disturbance) []string {
 // keepsTo refuses steps that disturb more than is approved.
 func (p *planner) keepsTo(a *Approved) error {
 	if more := a.beyond(p.key, Disturbs(&p.host, p.key, p.steps)); len(more) > 0 {
-		return &Refusal{Code: Unannounced, Found: strings.Join(more, "; ")}
+		return &gpu.Refusal{Code: gpu.Unannounced, Reasons: more}
 	}
 	return nil
 }

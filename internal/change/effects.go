@@ -17,7 +17,7 @@ type Forecast struct {
 	On *gpu.Host
 	// Steps are also those of a change that the host refuses, as far as they are known.
 	Steps   []Step
-	Refused Refusals
+	Refused gpu.Refusals
 	// Undrained is why the host is not to be drained, "" if nothing but itself is against it.
 	Undrained string
 	Effects
@@ -45,7 +45,7 @@ func (f Forecast) Changes() bool {
 }
 
 // KeptOn is why a VM may not be stopped, nil where it may.
-func (f Forecast) KeptOn(vm string) *Refusal {
+func (f Forecast) KeptOn(vm string) *gpu.Refusal {
 	for _, r := range f.Refused {
 		if r.VM != "" && gpu.SameID(r.VM, vm) {
 			return r

@@ -23,7 +23,7 @@ func (p *planner) feasible() error {
 }
 
 // Obstacle is what keeps a host from doing a step; nil for nothing that it shows.
-func Obstacle(host *gpu.Host, s Step) *Refusal {
+func Obstacle(host *gpu.Host, s Step) *gpu.Refusal {
 	if hinders := rows[s.Op].hinders; hinders != nil {
 		return hinders(host, s)
 	}
@@ -31,60 +31,60 @@ func Obstacle(host *gpu.Host, s Step) *Refusal {
 }
 
 // whileHeld hinders what needs all partitions of a GPU free.
-func whileHeld(doing string) func(*gpu.Host, Step) *Refusal {
-	return func(host *gpu.Host, s Step) *Refusal {
+func whileHeld(doing string) func(*gpu.Host, Step) *gpu.Refusal {
+	return func(host *gpu.Host, s Step) *gpu.Refusal {
 		if g, ok := host.GPU(s.GPU); ok && len(holders(g)) > 0 {
-			return refuse(InUse, doing, "GPU "+g.ID, "its partitions are held by %s", vmNames(host, holders(g))).or("shut these VMs down first")
+			return refuse(gpu.InUse, doing, "GPU "+g.ID, "its partitions are held by %s", vmNames(host, holders(g))).Or("shut these VMs down first")
 		}
 		return nil
 	}
 }
 
-func whileAssigned(host *gpu.Host, s Step) *Refusal {
+func whileAssigned(host *gpu.Host, s Step) *gpu.Refusal {
 	if vm := assignee(host, s.GPU); vm != nil {
-		return refuse(InUse, "mount the GPU back", "GPU "+s.GPU, "it is assigned to VM %q", vm.Name).or("take it from the VM first")
+		return refuse(gpu.InUse, "mount the GPU back", "GPU "+s.GPU, "it is assigned to VM %q", vm.Name).Or("take it from the VM first")
 	}
 	return nil
 }
 
-func changesPool(host *gpu.Host, s Step) *Refusal {
+func changesPool(host *gpu.Host, s Step) *gpu.Refusal {
 	if r := leavesPool(host, s); r != nil {
 		return r
 	}
 	return joinsPool(host, s)
 }
 
-func pinnedToNothing(host *gpu.Host, s Step) *Refusal {
+func pinnedToNothing(host *gpu.Host, s Step) *gpu.Refusal {
 	if g, ok := host.GPU(s.Adapter.PinnedGPU); s.Adapter.PinnedGPU != "" && (!ok || g.Dismounted || g.Partitionable == nil) {
-		return refuse(InvalidState, changeGPU, vmText(s.VMName()), "GPU %s, which the partition is pinned to, has no partitions there",
-			s.Adapter.PinnedGPU).or("pin it to another GPU, or to none")
+		return refuse(gpu.InvalidState, changeGPU, vmText(s.VMName()), "GPU %s, which the partition is pinned to, has no partitions there",
+			s.Adapter.PinnedGPU).Or("pin it to another GPU, or to none")
 	}
 	return nil
 }
 
-func notHandedOut(host *gpu.Host, s Step) *Refusal {
+func notHandedOut(host *gpu.Host, s Step) *gpu.Refusal {
 	if slices.Contains(host.ForeignSpecs, s.Share.Name) {
-		return refuse(InUse, placeShare, "share "+s.Share.Name, "somebody else has a CDI specification in its place, which stays as it is").
-			or("move that file away, or give the share another name")
+		return refuse(gpu.InUse, placeShare, "share "+s.Share.Name, "somebody else has a CDI specification in its place, which stays as it is").
+			Or("move that file away, or give the share another name")
 	}
 	if _, runs := host.Daemon(s.Share.Daemon); s.Share.Daemon != "" && !runs {
-		return refuse(Insufficient, placeShare, "share "+s.Share.Name, "MPS daemon %s does not run", s.Share.Daemon).
-			or("apply the partition config of its GPUs")
+		return refuse(gpu.Insufficient, placeShare, "share "+s.Share.Name, "MPS daemon %s does not run", s.Share.Daemon).
+			Or("apply the partition config of its GPUs")
 	}
 	return nil
 }
 
 // leavesPool refuses to take a GPU from a pool that a VM has in its hands, wherever it has
 // it from.
-func leavesPool(host *gpu.Host, s Step) *Refusal {
+func leavesPool(host *gpu.Host, s Step) *gpu.Refusal {
 	pool, ok := host.Pool(s.Pool)
 	if !ok {
 		return nil
 	}
 	for _, id := range pool.GPUs {
 		if vm := user(host, id); vm != nil && !gpu.HasID(s.GPUs, id) {
-			return refuse(InUse, "take the GPU from pool "+words.Name(pool.Name), "GPU "+id, "VM %q has it", vm.Name).
-				or("shut the VM down or take the GPU from it first").of(Capacity)
+			return refuse(gpu.InUse, "take the GPU from pool "+words.Name(pool.Name), "GPU "+id, "VM %q has it", vm.Name).
+				Or("shut the VM down or take the GPU from it first").OfRule(Capacity)
 		}
 	}
 	return nil
@@ -92,40 +92,41 @@ func leavesPool(host *gpu.Host, s Step) *Refusal {
 
 // joinsPool refuses to put a GPU into a pool that is in another one. Nothing takes it out there
 // but what that one is changed by, which may come first.
-func joinsPool(host *gpu.Host, s Step) *Refusal {
+func joinsPool(host *gpu.Host, s Step) *gpu.Refusal {
 	for i := range host.Pools {
 		for _, id := range s.GPUs {
 			if o := &host.Pools[i]; !gpu.SameID(o.Name, s.Pool) && o.Has(id) {
-				return refuse(Insufficient, "put the GPU into pool "+words.Name(s.Pool), "GPU "+id, "it is in pool %q", o.Name).
-					or("take it out of pool %q first, in an apply of its own", o.Name).of(Capacity)
+				return refuse(gpu.Insufficient, "put the GPU into pool "+words.Name(s.Pool), "GPU "+id, "it is in pool %q", o.Name).
+					Or("take it out of pool %q first, in an apply of its own", o.Name).OfRule(Capacity)
 			}
 		}
 	}
 	return nil
 }
 
-func takesDevice(host *gpu.Host, s Step) *Refusal {
+func takesDevice(host *gpu.Host, s Step) *gpu.Refusal {
 	if d := s.Device; d.Pool != "" {
 		if _, ok := host.Pool(d.Pool); !ok {
-			return refuse(NotFound, changeGPU, vmText(s.VMName()), "the host has no pool %q", d.Pool)
+			return refuse(gpu.NotFound, changeGPU, vmText(s.VMName()), "the host has no pool %q", d.Pool)
 		}
 		return nil
 	}
 	if vm := user(host, s.Device.GPU); vm != nil && !gpu.SameID(vm.ID, s.VM) {
-		return refuse(InUse, changeGPU, vmText(s.VMName()), "VM %q has GPU %s", vm.Name, s.Device.GPU).
-			or("take it from that VM first, or choose another GPU").of(Capacity)
+		return refuse(gpu.InUse, changeGPU, vmText(s.VMName()), "VM %q has GPU %s", vm.Name, s.Device.GPU).
+			Or("take it from that VM first, or choose another GPU").OfRule(Capacity)
 	}
 	return nil
 }
 
 // noRoom is why a VM would not find what it has to have at its start.
-func noRoom(host *gpu.Host, s Step) *Refusal {
+func noRoom(host *gpu.Host, s Step) *gpu.Refusal {
 	vm, ok := host.VM(s.VM)
 	if !ok || vm.State != gpu.VMOff {
 		return nil
 	}
-	lacks := func(format string, args ...any) *Refusal {
-		return refuse(Insufficient, "start", vmText(vm.Name), format, args...).or("free one, make more, or start the VM elsewhere").of(Capacity)
+	lacks := func(format string, args ...any) *gpu.Refusal {
+		return refuse(gpu.Insufficient, "start", vmText(vm.Name), format, args...).
+			Or("free one, make more, or start the VM elsewhere").OfRule(Capacity)
 	}
 	after := *host
 	after.GPUs = slices.Clone(host.GPUs)

@@ -64,7 +64,7 @@ func (l *countChange) wants(g *gpu.GPU) {
 	l.config.given = l.config.given.With(g.ID, gpu.Layout{Partitions: count})
 	switch {
 	case g.Partitionable == nil || g.Partitionable.Paravirtual:
-		l.refuse(refuseGPU(NotSupported, setCount, g.ID, "its driver offers no SR-IOV partitions"))
+		l.refuse(refuseGPU(gpu.NotSupported, setCount, g.ID, "its driver offers no SR-IOV partitions"))
 	case g.Partitionable.Count == count:
 	default:
 		l.sets(g, count)
@@ -86,8 +86,8 @@ func (l *countChange) restores(g *gpu.GPU) {
 	}
 	l.sets(g, before)
 	if h := holders(g); len(h) > 0 {
-		l.refuse(refuseGPU(InUse, "restore the partition count", g.ID, "its partitions are held by %s", l.vmNames(h)).
-			of(PartitionInUse).by(l.vmTexts(h)...).or("unassign them first").leaving(fmt.Sprintf("%d partitions", before)))
+		l.refuse(refuseGPU(gpu.InUse, "restore the partition count", g.ID, "its partitions are held by %s", l.vmNames(h)).
+			OfRule(PartitionInUse).HeldBy(l.vmTexts(h)...).Or("unassign them first").Leaving(fmt.Sprintf("%d partitions", before)))
 	}
 }
 
@@ -122,10 +122,10 @@ type displaced struct {
 func (l *countChange) displacedVMs() (out []displaced) {
 	for _, g := range l.held {
 		if gpu.DisruptVMRestart.Exceeds(l.limit) {
-			l.refuse(refuseGPU(InUse, setCount, g.ID,
+			l.refuse(refuseGPU(gpu.InUse, setCount, g.ID,
 				"%s would have to be restarted, but max_disruption does not allow it", l.vmNames(holders(g))).
-				or("allow it with max_disruption = %q, or shut down the VMs first", gpu.DisruptVMRestart).of(PartitionInUse).
-				needs(gpu.DisruptVMRestart))
+				Or("allow it with max_disruption = %q, or shut down the VMs first", gpu.DisruptVMRestart).OfRule(PartitionInUse).
+				Unless(gpu.DisruptVMRestart))
 		}
 		for _, id := range holders(g) {
 			if slices.ContainsFunc(out, func(s displaced) bool { return gpu.SameID(s.vm.ID, id) }) {
@@ -153,9 +153,9 @@ func (l *countChange) displacedVMs() (out []displaced) {
 
 // keepsOn refuses to stop a VM.
 func (l *countChange) keepsOn(vm *gpu.VM, why string) {
-	r := refuse(InUse, "stop the VM", vmText(vm.Name), "%s", why).
-		or("set power.allow_shutdown = true in the gpu_vm_assignment of the VM and apply that first, or shut the VM down yourself").
-		of(PartitionInUse)
+	r := refuse(gpu.InUse, "stop the VM", vmText(vm.Name), "%s", why).
+		Or("set power.allow_shutdown = true in the gpu_vm_assignment of the VM and apply that first, or shut the VM down yourself").
+		OfRule(PartitionInUse)
 	r.VM = vm.ID
 	l.refuse(r)
 }

@@ -1,7 +1,6 @@
 package change
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -84,7 +83,7 @@ func (t *migTarget) resets() bool { return t.changesMode() && t.gpu.MIG.NeedsRes
 // wants notes the layout that a selected GPU shall have, and where its instances will be.
 func (m *migChange) wants(g *gpu.GPU) {
 	if g.MIG == nil {
-		m.refuse(refuseGPU(NotSupported, setMIG, g.ID, "a GPU of model %s has no Multi-Instance GPU", g.Model))
+		m.refuse(refuseGPU(gpu.NotSupported, setMIG, g.ID, "a GPU of model %s has no Multi-Instance GPU", g.Model))
 		return
 	}
 	plan, err := placement.LayOutMIGConfig(&m.host, g, &m.config.want, placement.ClaimedShares(&m.host)...)
@@ -111,7 +110,7 @@ func (m *migChange) restores(g *gpu.GPU) {
 	var err error
 	free := placement.ReleasedByMPS(&m.host, g, m.limit)
 	if t.plan, err = placement.FollowMIG(placement.MIGProfiles(g), placement.MIGInstances(free, stopped...), state.Placements); err != nil {
-		m.refuse(refuseLayout(err, restoreMIG, g).of(MIGMode).leaving(migStateText(state)))
+		m.refuse(refuseLayout(err, restoreMIG, g).OfRule(MIGMode).Leaving(migStateText(state)))
 		return
 	}
 	m.note(t, restoreMIG, migStateText(state))
@@ -125,18 +124,19 @@ func (m *migChange) note(t migTarget, op, former string) {
 		return
 	}
 	m.targets = append(m.targets, t)
-	refuse := func(r *Refusal) {
-		m.refuse(r.of(MIGMode).leaving(former))
+	refuse := func(r *gpu.Refusal) {
+		m.refuse(r.OfRule(MIGMode).Leaving(former))
 	}
 	if users := usersOfMode(placement.ReleasedByMPS(&m.host, t.gpu, m.limit), m.watchers); t.changesMode() && len(users) > 0 {
-		refuse(refuseGPU(InUse, op, t.gpu.ID, "its MIG mode can be turned %s only while nothing uses it, and it is in use by %s",
-			onOff(t.enable), strings.Join(users, ", ")).or("stop that first").by(users...))
+		refuse(refuseGPU(gpu.InUse, op, t.gpu.ID, "its MIG mode can be turned %s only while nothing uses it, and it is in use by %s",
+			onOff(t.enable), strings.Join(users, ", ")).Or("stop that first").HeldBy(users...))
 	} else if who := heldParts(t.gpu, t.complete, m.watchers); who != "" {
-		refuse(refuseGPU(InUse, op, t.gpu.ID, "no compute instance fills %s, and one can be made only while nothing uses it; it is in use by %s",
-			gpu.PlacementsText(t.complete), who).or("stop that first").by(who))
+		refuse(refuseGPU(gpu.InUse, op, t.gpu.ID,
+			"no compute instance fills %s, and one can be made only while nothing uses it; it is in use by %s",
+			gpu.PlacementsText(t.complete), who).Or("stop that first").HeldBy(who))
 	} else if t.resets() && gpu.DisruptGPUReset.Exceeds(m.limit) {
-		refuse(refuseGPU(InvalidState, op, t.gpu.ID, "turning its MIG mode %s requires a reset of this GPU",
-			onOff(t.enable)).or("allow it with max_disruption = \"gpu_reset\"").needs(gpu.DisruptGPUReset))
+		refuse(refuseGPU(gpu.InvalidState, op, t.gpu.ID, "turning its MIG mode %s requires a reset of this GPU",
+			onOff(t.enable)).Or("allow it with max_disruption = \"gpu_reset\"").Unless(gpu.DisruptGPUReset))
 	}
 }
 
@@ -224,19 +224,6 @@ func (t *migTarget) steps() []Step {
 	}
 	return out
 }
-
-// refuseLayout is the refusal of a layout that does not fit, or that instances in use
-// are in the way of.
-func refuseLayout(err error, op string, g *gpu.GPU) *Refusal {
-	r := refuseGPU(InvalidParameter, op, g.ID, "%s", oneLine(err))
-	r.cause = err
-	if e, ok := errors.AsType[*placement.LayoutError](err); ok && len(e.By) > 0 {
-		r.Code, r.Fix, r.By = InUse, "stop what uses them first", e.By
-	}
-	return r
-}
-
-func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 // causeOfMIG is the cause for instances. One that is where another of its profile was
 // has moved.
@@ -352,7 +339,7 @@ func lostOfMIG(_ *gpu.Host, c *gpu.Claim, g *gpu.GPU) repair {
 	}
 	if err := placement.CheckMIGPlacements(placement.MIGProfiles(g), slices.Concat(have, t.plan.Create)); err != nil {
 		return stays(fmt.Sprintf("it has %s, beside which %s cannot be made: %s", list(have, placementText),
-			strings.Join(lacks, ", "), oneLine(err)))
+			strings.Join(lacks, ", "), gpu.RefusalOf(err).Found()))
 	}
 	return repair{steps: t.steps(), quiet: t.changesMode(), lacks: lacks}
 }

@@ -1,7 +1,6 @@
 package change
 
 import (
-	"errors"
 	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -108,7 +107,7 @@ func (v *vgpuChange) restores(g *gpu.GPU) {
 	}
 	plan, err := placement.FollowVGPU(g, state, v.watchers...)
 	if err != nil {
-		v.refuse(refuseVGPUs(err, restoreVGPUs, g).leaving(former))
+		v.refuse(refuseVGPUs(err, restoreVGPUs, g).Leaving(former))
 		return
 	}
 	v.note(g, plan, restoreVGPUs, former)
@@ -127,7 +126,7 @@ func (v *vgpuChange) note(g *gpu.GPU, plan placement.VGPUPlan, op, former string
 		return
 	}
 	if plan.Resets(g) && gpu.DisruptGPUReset.Exceeds(v.limit) {
-		v.refuse(refuseVGPUs(placement.NeedsReset(plan.MIG.Enable), op, g).needs(gpu.DisruptGPUReset).leaving(former))
+		v.refuse(refuseVGPUs(placement.NeedsReset(plan.MIG.Enable), op, g).Leaving(former))
 	}
 	v.targets = append(v.targets, vgpuTarget{gpu: g, plan: plan})
 }
@@ -190,28 +189,11 @@ func (t *vgpuTarget) steps() []Step {
 	return out
 }
 
-// refuseVGPUs is the refusal of a layout that the GPU cannot have, or that those who use
-// it are in the way of.
-func refuseVGPUs(err error, op string, g *gpu.GPU) *Refusal {
-	r := refuseGPU(InvalidParameter, op, g.ID, "%s", oneLine(err))
-	r.cause = err
-	e, ok := errors.AsType[*placement.LayoutError](err)
-	if !ok {
-		return r
-	}
-	r.By = e.By
-	switch e.First() { //nolint:exhaustive // the others are of what is declared
-	case placement.VGPUReset:
-		r.Code, r.Rule, r.Fix = InvalidState, VGPUInUse, "allow it with max_disruption = \"gpu_reset\""
-	case placement.VGPUInMIGMode:
-		r.Code, r.Fix = InvalidState, "turn MIG mode off first"
-	case placement.VGPUUnsupported:
-		r.Code = NotSupported
-	case placement.VGPUCapacity, placement.VGPUUntold:
-		r.Code = Insufficient
-	}
-	if len(r.By) > 0 {
-		r.Code, r.Rule, r.Fix = InUse, VGPUInUse, "stop what uses it first"
+// refuseVGPUs is refuseLayout for the rule that says of those who use a GPU what they are in the way of.
+func refuseVGPUs(err error, op string, g *gpu.GPU) *gpu.Refusal {
+	r := refuseLayout(err, op, g)
+	if r.Code == gpu.InUse || r.Fault == placement.VGPUReset {
+		return r.OfRule(VGPUInUse)
 	}
 	return r
 }
@@ -239,7 +221,7 @@ func lostOfVGPUs(_ *gpu.Host, c *gpu.Claim, g *gpu.GPU) repair {
 	plan, err := placement.FollowVGPU(g, all, c.Want.Config.QuiesceUnits...)
 	switch {
 	case err != nil:
-		return stays("its vGPUs cannot be put back: " + oneLine(err))
+		return stays("its vGPUs cannot be put back: " + gpu.RefusalOf(err).Found())
 	case plan.Resets(g):
 		return stays("its MIG mode is off, and to turn it on takes a reset of the GPU")
 	case plan.MIG != nil && len(plan.MIG.Remove) > 0:

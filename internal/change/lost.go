@@ -89,7 +89,7 @@ func StillLost(host *gpu.Host, subject string) *Lost {
 func lostShare(host, after *gpu.Host, s *gpu.Share) repair {
 	spec, err := placement.ShareSpec(after, s)
 	if err != nil {
-		return stays(oneLine(err))
+		return stays(gpu.RefusalOf(err).Found())
 	}
 	for _, d := range s.Devices {
 		if u, is := host.UnknownGPU(d.GPU); is {

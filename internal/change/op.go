@@ -42,7 +42,7 @@ type row struct {
 	// way, and what there is already.
 	depends []gpu.Part
 	// hinders is what keeps a host from doing it; nil for nothing that a host shows.
-	hinders func(*gpu.Host, Step) *Refusal
+	hinders func(*gpu.Host, Step) *gpu.Refusal
 	// takenSince reports whether a host shows that the step is not to be done any more to put a change back, since others
 	// have taken what it is about meanwhile; nil is what goes for all that needs its VM off: people have started it.
 	takenSince func(*gpu.Host, Step) bool

@@ -2,7 +2,6 @@ package change
 
 import (
 	"cmp"
-	"errors"
 	"slices"
 	"strconv"
 
@@ -39,12 +38,12 @@ func (p *planner) plan() error {
 		return nil
 	}
 	if r := fits(&host, key, ch); r != nil {
-		return Refusals{r}
+		return gpu.Refusals{r}
 	}
 	var err error
 	switch {
 	case ch.Act != "" && !ch.Act.isOn(ch.Want) && !ch.ClaimOnly:
-		err = &Refusal{Code: BadRequest, Found: string(ch.Act) + " is done with a VM's assignment or a partition config, and the change has none"}
+		err = refuseFor(gpu.BadRequest, "%s is done with a VM's assignment or a partition config, and the change has none", ch.Act)
 	case ch.Want.Config != nil || ch.Want.Empty() && ch.Prior.Config != nil:
 		err = p.config()
 	case ch.Want.Pool != nil || ch.Want.Empty() && ch.Prior.Pool != nil:
@@ -60,8 +59,7 @@ func (p *planner) plan() error {
 	if err == nil && len(p.refused) == 0 {
 		err = p.feasible()
 	}
-	var r *Refusal
-	if errors.As(err, &r) {
+	if r := gpu.RefusalOf(err); r != nil {
 		p.refuse(r)
 	}
 	if len(p.refused) > 0 {
@@ -71,7 +69,7 @@ func (p *planner) plan() error {
 }
 
 // fits tells whether a host is of the platform that has what a change wants.
-func fits(host *gpu.Host, key string, ch Change) *Refusal {
+func fits(host *gpu.Host, key string, ch Change) *gpu.Refusal {
 	need, names := gpu.HyperV, map[gpu.Platform]string{gpu.HyperV: "Hyper-V", gpu.Linux: "Linux"}
 	var op string
 	switch c := ch.Want.Config; {
@@ -89,7 +87,7 @@ func fits(host *gpu.Host, key string, ch Change) *Refusal {
 	if host.Platform == need {
 		return nil
 	}
-	return refuse(NotSupported, op, "host "+host.Name, "it runs %s, and this requires %s", names[host.Platform], names[need])
+	return refuse(gpu.NotSupported, op, "host "+host.Name, "it runs %s, and this requires %s", names[host.Platform], names[need])
 }
 
 // planner collects the steps of one change to one host.
@@ -99,7 +97,7 @@ type planner struct {
 	change Change
 	steps  []Step
 	// refused is all that stands in the way.
-	refused Refusals
+	refused gpu.Refusals
 	after   *gpu.Host // the steps, if nothing does
 }
 

@@ -2,7 +2,6 @@ package change
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -20,7 +19,7 @@ func (p *planner) assignment() error {
 		shape = prior
 	}
 	if shape == nil {
-		return &Refusal{Code: BadRequest, Found: "the change neither wants anything nor had anything"}
+		return refuseFor(gpu.BadRequest, "the change neither wants anything nor had anything")
 	}
 	vm, err := p.findVM(shape)
 	if err != nil {
@@ -61,7 +60,7 @@ func (p *planner) assignment() error {
 	case p.change.Act == ActStart || p.change.Act == ActStop:
 		return p.power(vm, claim)
 	case vm == nil:
-		return refuse(NotFound, "find the VM", vmText(shape.VM), "the host has no such VM")
+		return refuse(gpu.NotFound, "find the VM", vmText(shape.VM), "the host has no such VM")
 	}
 	return p.assign(vm, claim)
 }
@@ -82,9 +81,7 @@ func (p *planner) findVM(a *gpu.Assignment) (*gpu.VM, error) {
 			continue
 		}
 		if found != nil {
-			return nil, &Refusal{
-				Code: BadRequest, Found: fmt.Sprintf("host %q has more than one VM called %q; name it by its id", p.host.Name, a.VM),
-			}
+			return nil, refuseFor(gpu.BadRequest, "host %q has more than one VM called %q; name it by its id", p.host.Name, a.VM)
 		}
 		found = &p.host.VMs[i]
 	}
@@ -133,7 +130,7 @@ func (p *planner) holding(claim *gpu.Claim) *gpu.Assignment {
 func (p *planner) assign(vm *gpu.VM, claim *gpu.Claim) error {
 	want, holds := p.change.Want.Assignment, p.holding(claim)
 	if w := want.Pool; w != nil && w.Count > len(p.host.GPUs) {
-		return refuse(Insufficient, changeGPU, vmText(vm.Name), "%d GPUs of pool %s are wanted, and the host has %d",
+		return refuse(gpu.Insufficient, changeGPU, vmText(vm.Name), "%d GPUs of pool %s are wanted, and the host has %d",
 			w.Count, words.Name(w.Name), len(p.host.GPUs))
 	}
 	c := p.assignmentClaim(vm.ID, claim)
@@ -141,8 +138,8 @@ func (p *planner) assign(vm *gpu.VM, claim *gpu.Claim) error {
 	m.leave(holds, want)
 	m.arrive(holds, want)
 	if awayFrom(want, p.key) && len(m.devices) > 0 {
-		return refuse(NotFound, changeGPU, vmText(vm.Name), "the wanted GPUs are on host %q", want.Device.Host).
-			or("move the VM back, or name GPUs of the host that it is on")
+		return refuse(gpu.NotFound, changeGPU, vmText(vm.Name), "the wanted GPUs are on host %q", want.Device.Host).
+			Or("move the VM back, or name GPUs of the host that it is on")
 	}
 	m.settings(&c, holds, want.Settings)
 	if p.change.Act == ActPending && (claim == nil || !claim.Pending) {
@@ -178,9 +175,9 @@ func (p *planner) unassign(vm *gpu.VM, claim *gpu.Claim) error {
 		}
 	})
 	if m.needsOff() && power.NextOff && vm.Runs() {
-		return refuse(InvalidState, "take the GPU from the VM", vmText(vm.Name),
-			"it runs, and its assignment waits for the next power-off").or("shut it down, or set power.when = \"now\" and apply first").
-			of(VMMustBeOff)
+		return refuse(gpu.InvalidState, "take the GPU from the VM", vmText(vm.Name),
+			"it runs, and its assignment waits for the next power-off").Or("shut it down, or set power.when = \"now\" and apply first").
+			OfRule(VMMustBeOff)
 	}
 	return refused
 }
@@ -197,9 +194,9 @@ func (p *planner) unrecorded(vm *gpu.VM, prior *gpu.Assignment) error {
 			return err
 		}
 	}
-	return refuse(NotOwner, "take the GPU from the VM", vmText(vm.Name),
+	return refuse(gpu.NotOwner, "take the GPU from the VM", vmText(vm.Name),
 		"it has the GPU that its assignment gave it, and the host has lost the record of that").
-		or("apply the assignment once, which writes the record again, and destroy it then; or remove it from the state with `terraform state " +
+		Or("apply the assignment once, which writes the record again, and destroy it then; or remove it from the state with `terraform state " +
 			"rm`, and the VM keeps its GPU")
 }
 
@@ -457,11 +454,12 @@ func (m *move) carryOut(power gpu.Power, finish func()) error {
 	if off && m.vm.State != gpu.VMOff {
 		switch {
 		case !m.vm.Runs():
-			refused = refuse(InvalidState, changeGPU, vmText(m.vm.Name), "it is %s", m.vm.State).or("it must be running or off").of(VMMustBeOff)
+			refused = refuse(gpu.InvalidState, changeGPU, vmText(m.vm.Name), "it is %s", m.vm.State).
+				Or("it must be running or off").OfRule(VMMustBeOff)
 		case !power.AllowShutdown:
-			refused = refuse(InvalidState, changeGPU, vmText(m.vm.Name),
-				"it runs, and its assignment does not allow a shutdown").or("set power.allow_shutdown = true, or shut the VM down first").
-				of(VMMustBeOff)
+			refused = refuse(gpu.InvalidState, changeGPU, vmText(m.vm.Name),
+				"it runs, and its assignment does not allow a shutdown").Or("set power.allow_shutdown = true, or shut the VM down first").
+				OfRule(VMMustBeOff)
 		}
 		restart = true
 		m.stop(m.vm, power)

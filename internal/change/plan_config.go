@@ -70,9 +70,9 @@ func (p *planner) config() error {
 		switch g, ok := p.host.GPU(id); {
 		case !p.touches(c, id):
 		case !ok:
-			p.refuse(refuseGPU(NotFound, k.op, id, "the host has no such GPU"))
+			p.refuse(refuseGPU(gpu.NotFound, k.op, id, "the host has no such GPU"))
 		case g.Dismounted:
-			p.refuse(refuseGPU(InvalidState, k.op, g.ID, "it is dismounted from the host, for passthrough"))
+			p.refuse(refuseGPU(gpu.InvalidState, k.op, g.ID, "it is dismounted from the host, for passthrough"))
 		default:
 			l.wants(g)
 		}
@@ -170,8 +170,10 @@ func (p *planner) leavesFor(c *configChange, gpuID string) *gpu.Claim {
 			continue
 		}
 		if other.Owner != p.change.Owner || other.Owner == "" {
-			p.refuse(&Refusal{Code: NotOwner, GPU: gpuID, Found: "GPU " + gpuID + " on host " + p.host.Name + " is in " +
-				DescribeObject(other.Kind, other.ID) + " of " + describeOwner(other.Owner)})
+			r := refuseFor(gpu.NotOwner, "GPU %s on host %s is in %s of %s",
+				gpuID, p.host.Name, DescribeObject(other.Kind, other.ID), describeOwner(other.Owner))
+			r.GPU = gpuID
+			p.refuse(r)
 		}
 		c.shrunk = appendShrunk(c.shrunk, *other, gpuID)
 		return other

@@ -33,18 +33,18 @@ func (p *planner) poolAllows(pool *gpu.PoolConfig, members []string, claim *gpu.
 	switch {
 	case len(members) == 0: // it leaves the host
 	case pool.Force:
-		return refuse(NotSupported, makePool, object, "GPUs of a pool on a Linux host are not dismounted").or("leave dismount out")
+		return refuse(gpu.NotSupported, makePool, object, "GPUs of a pool on a Linux host are not dismounted").Or("leave dismount out")
 	case pool.MountBack:
-		return refuse(NotSupported, makePool, object, "GPUs of a pool on a Linux host are not dismounted, so there is nothing to mount back").
-			or("leave on_destroy out, or write \"keep\"")
+		return refuse(gpu.NotSupported, makePool, object, "GPUs of a pool on a Linux host are not dismounted, so there is nothing to mount back").
+			Or("leave on_destroy out, or write \"keep\"")
 	}
 	for _, id := range members {
 		if _, ok := p.host.GPU(id); !ok {
-			return refuse(NotFound, makePool, "GPU "+id, "the host has no such GPU")
+			return refuse(gpu.NotFound, makePool, "GPU "+id, "the host has no such GPU")
 		}
 		for o := range p.host.ClaimsOf(gpu.ClaimPool) {
 			if !gpu.SameID(o.ID, pool.Name) && o.Covers(id) {
-				return refuse(InUse, makePool, "GPU "+id, "it is in pool %q already", o.ID)
+				return refuse(gpu.InUse, makePool, "GPU "+id, "it is in pool %q already", o.ID)
 			}
 		}
 	}
@@ -56,8 +56,8 @@ func (p *planner) poolAllows(pool *gpu.PoolConfig, members []string, claim *gpu.
 			continue
 		}
 		if names := p.drawn(pool.ID, id); len(names) > 0 {
-			return refuse(InUse, "take the GPU from the pool", "GPU "+id, "shares of the pool are on it: %s", strings.Join(names, ", ")).
-				or("destroy them first")
+			return refuse(gpu.InUse, "take the GPU from the pool", "GPU "+id, "shares of the pool are on it: %s", strings.Join(names, ", ")).
+				Or("destroy them first")
 		}
 	}
 	return nil

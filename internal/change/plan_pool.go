@@ -1,7 +1,6 @@
 package change
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -33,8 +32,8 @@ func (p *planner) pool() error {
 	}
 	pool, exists := p.host.Pool(shape.Name)
 	if wanted && !had && claim == nil && exists && !p.change.ClaimOnly {
-		return &Refusal{Code: NotOwner, Found: fmt.Sprintf(
-			"host %q has a pool %q already, and no resource manages it; import it instead", p.host.Name, pool.Name)}
+		return refuseFor(gpu.NotOwner, "host %q has a pool %q already, and no resource manages it; import it instead",
+			p.host.Name, pool.Name)
 	}
 
 	switch {
@@ -91,7 +90,7 @@ func (p *planner) poolMembers(want gpu.PoolConfig, claim *gpu.Claim, pool *gpu.P
 	for _, id := range members {
 		g, ok := p.host.GPU(id)
 		if !ok {
-			return refuse(NotFound, "put the GPU into pool "+words.Name(want.Name), "GPU "+id, "the host has no such GPU")
+			return refuse(gpu.NotFound, "put the GPU into pool "+words.Name(want.Name), "GPU "+id, "the host has no such GPU")
 		}
 		if g.Dismounted {
 			continue
@@ -145,8 +144,8 @@ func (p *planner) deletePool(shape gpu.PoolConfig, pool *gpu.Pool) error {
 		}
 	}
 	if len(users) > 0 {
-		return refuse(InUse, "delete the pool", "pool "+words.Name(pool.Name), "these VMs use it: %s", p.vmNames(users)).
-			or("unassign them in an apply of its own first, while the pool stays: Terraform destroys a pool before it changes an assignment")
+		return refuse(gpu.InUse, "delete the pool", "pool "+words.Name(pool.Name), "these VMs use it: %s", p.vmNames(users)).
+			Or("unassign them in an apply of its own first, while the pool stays: Terraform destroys a pool before it changes an assignment")
 	}
 	if len(pool.GPUs) > 0 {
 		p.add(Step{Op: OpSetPoolMembers, Pool: pool.Name})

@@ -1,7 +1,6 @@
 package change
 
 import (
-	"errors"
 	"reflect"
 	"slices"
 	"strings"
@@ -102,9 +101,8 @@ func (p *planner) place(want *gpu.Share, claim *gpu.Claim) (*gpu.Share, error) {
 
 // memoryUnknown tells whether a share is refused since nobody tells the memory of its device by now.
 func memoryUnknown(err error) bool {
-	room, noRoom := errors.AsType[*placement.ShareNoRoomError](err)
-	wrong, isWrong := errors.AsType[*placement.ShareError](err)
-	return noRoom && room.Code() == placement.LackFigure || isWrong && wrong.Fault == placement.ShareMemory
+	fault := placement.FaultOf(err)
+	return fault == placement.LackFigure || fault == placement.ShareMemory
 }
 
 // asksAsBefore tells whether a share wants the amounts that its claim has.
@@ -126,13 +124,10 @@ func SamePlacement(was, want *gpu.Share) bool {
 }
 
 // refuseShare is the refusal of a share that has no place.
-func refuseShare(err error, name string) *Refusal {
-	refusal := refuse(Insufficient, placeShare, "share "+name, "%s", oneLine(err))
-	if room := (*placement.ShareNoRoomError)(nil); errors.As(err, &room) {
-		fix := strings.TrimSuffix(room.Fix(), ".")
-		refusal.Fix = strings.ToLower(fix[:1]) + fix[1:]
-	}
-	return refusal
+func refuseShare(err error, name string) *gpu.Refusal {
+	r := gpu.RefusalOf(err)
+	r.Op, r.Object = placeShare, "share "+name
+	return r
 }
 
 func (p *planner) shareClaim(s *gpu.Share, old *gpu.Claim) gpu.Claim {
@@ -166,7 +161,7 @@ func (p *planner) endShare(s *gpu.Share, claim *gpu.Claim) error {
 
 // endsIn tells whether clients of MPS end with a share, and refuses that where it is not allowed,
 // and under other processes.
-func (p *planner) endsIn(s *gpu.Share) (bool, *Refusal) {
+func (p *planner) endsIn(s *gpu.Share) (bool, *gpu.Refusal) {
 	clients := processTexts(p.host.ClientsIn(s.Name))
 	who := inShare(&p.host, s.Name)
 	others := slices.DeleteFunc(slices.Clone(who), func(text string) bool { return slices.Contains(clients, text) })
@@ -175,15 +170,15 @@ func (p *planner) endsIn(s *gpu.Share) (bool, *Refusal) {
 		return false, p.notRunning(s.Name, endShare)
 	case gpu.DisruptProcessRestart.Exceeds(s.MaxDisruption):
 		return false, p.notRunning(s.Name, endShare).
-			or("stop them first, or allow that they end with max_disruption = \"process_restart\" on the share").needs(gpu.DisruptProcessRestart)
+			Or("stop them first, or allow that they end with max_disruption = \"process_restart\" on the share").Unless(gpu.DisruptProcessRestart)
 	}
 	return true, nil
 }
 
 // notRunning refuses a change under processes of a share.
-func (p *planner) notRunning(name, op string) *Refusal {
+func (p *planner) notRunning(name, op string) *gpu.Refusal {
 	if who := inShare(&p.host, name); len(who) > 0 {
-		return refuse(InUse, op, "share "+name, "it is in use by %s", strings.Join(who, ", ")).or("stop them first")
+		return refuse(gpu.InUse, op, "share "+name, "it is in use by %s", strings.Join(who, ", ")).Or("stop them first")
 	}
 	return nil
 }

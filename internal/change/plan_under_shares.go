@@ -38,23 +38,24 @@ func (p *planner) concerns(c *configChange, id string) bool {
 }
 
 // keepsShare refuses a change that takes from a share what it was placed on.
-func (p *planner) keepsShare(c *configChange, claim *gpu.Claim, after *gpu.Host) *Refusal {
+func (p *planner) keepsShare(c *configChange, claim *gpu.Claim, after *gpu.Host) *gpu.Refusal {
 	const op = "change what shares are on"
 	s := claim.Want.Share
 	for _, d := range s.Devices {
 		object := deviceText(d)
 		if c.covers(d.GPU) && !gpu.HasID(p.selected(c), d.GPU) {
-			return refuse(InUse, op, object, "share %q is on it, and is never moved", s.Name).or("destroy the share first")
+			return refuse(gpu.InUse, op, object, "share %q is on it, and is never moved", s.Name).Or("destroy the share first")
 		}
 		if was, is := placement.ShareModeOf(&p.host, d), placement.ShareModeOf(after, d); was != is {
-			return refuse(InUse, op, object, "share %q was placed there for mode %s, and the mode would be %s", s.Name, was, is).
-				or("destroy the share first, or replace it with the config")
+			return refuse(gpu.InUse, op, object, "share %q was placed there for mode %s, and the mode would be %s", s.Name, was, is).
+				Or("destroy the share first, or replace it with the config")
 		}
 	}
 	_, fits := placement.PlaceShare(&p.host, p.key, s, claim.Token)
 	// One that does not fit as it is is not of this change's making.
 	if _, err := placement.PlaceShare(after, p.key, s, claim.Token); err != nil && fits == nil {
-		return refuse(InUse, op, DevicesText(s.Devices), "%s", oneLine(err)).or("lower what the share asks for, or destroy it first")
+		return refuse(gpu.InUse, op, DevicesText(s.Devices), "%s", gpu.RefusalOf(err).Found()).
+			Or("lower what the share asks for, or destroy it first")
 	}
 	return nil
 }

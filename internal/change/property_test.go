@@ -112,7 +112,7 @@ func (w *world) step() (kind string, planned bool) {
 	steps, err := change.Plan(before, name, ch)
 	w.history = append(w.history, fmt.Sprintf("%s (gone: %t): %v %v", label, want.Empty(), steps, err))
 	if err != nil {
-		if refusal, ok := errors.AsType[*change.Refusal](err); ok && (refusal.Code == "" || refusal.Found == "") {
+		if refusal, ok := errors.AsType[*gpu.Refusal](err); ok && (refusal.Code == "" || refusal.Found() == "") {
 			w.t.Errorf("a refusal says nothing: %+v", refusal)
 		}
 		return kind, false

@@ -94,17 +94,17 @@ func (s *sharingChange) wants(g *gpu.GPU) {
 	c := s.config
 	switch {
 	case g.MIG != nil && (g.MIG.Enabled || g.MIG.Pending):
-		s.refuse(refuseGPU(InvalidState, shareGPU, g.ID,
-			"it is in MIG mode, or will be after the next reset").or("share its instances with mig = { ... %s }, or turn MIG mode off", c.want.Kind))
+		s.refuse(refuseGPU(gpu.InvalidState, shareGPU, g.ID,
+			"it is in MIG mode, or will be after the next reset").Or("share its instances with mig = { ... %s }, or turn MIG mode off", c.want.Kind))
 		return
 	case g.ComputeMode == gpu.ComputeProhibited:
-		s.refuse(refuseGPU(InvalidState, shareGPU, g.ID,
-			"its compute mode is prohibited, which an administrator has set").or("run nvidia-smi -i %s -c DEFAULT first", g.ID))
+		s.refuse(refuseGPU(gpu.InvalidState, shareGPU, g.ID,
+			"its compute mode is prohibited, which an administrator has set").Or("run nvidia-smi -i %s -c DEFAULT first", g.ID))
 		return
 	}
 	if others := placement.ForeignDaemons(&s.host, g); c.want.MPS != nil && len(others) > 0 {
-		s.refuse(refuseGPU(InUse, shareGPU, g.ID, "%s serves it already",
-			strings.Join(others, ", ")).or("stop that first").of(MPSInUse).by(others...))
+		s.refuse(refuseGPU(gpu.InUse, shareGPU, g.ID, "%s serves it already",
+			strings.Join(others, ", ")).Or("stop that first").OfRule(MPSInUse).HeldBy(others...))
 	}
 	mode, slice := placement.WantedModes(&c.want)
 	c.given = c.given.With(g.ID, gpu.Layout{ComputeMode: mode, TimeSlice: slice})
@@ -133,8 +133,8 @@ func (s *sharingChange) sets(g *gpu.GPU, mode gpu.ComputeMode, op, former string
 	}
 	s.closes = append(s.closes, step)
 	if who := placement.Strangers(&s.host, g); len(who) > 0 {
-		s.refuse(refuseGPU(InUse, op, g.ID, "its compute mode must become %s, which needs the GPU idle, and it is in use by %s",
-			mode, strings.Join(who, ", ")).or("stop that first").of(MPSInUse).by(who...).leaving(former))
+		s.refuse(refuseGPU(gpu.InUse, op, g.ID, "its compute mode must become %s, which needs the GPU idle, and it is in use by %s",
+			mode, strings.Join(who, ", ")).Or("stop that first").OfRule(MPSInUse).HeldBy(who...).Leaving(former))
 	}
 }
 
@@ -185,8 +185,8 @@ func (s *sharingChange) serves(want *gpu.MPSDaemonSpec) {
 		return
 	}
 	if s.host.MPS == nil || s.host.MPS.Program == "" {
-		s.refuse(refuse(NotSupported, "start the MPS daemon", "MPS daemon "+want.Name,
-			"nvidia-cuda-mps-control is not installed there").or("install it with NVIDIA's driver"))
+		s.refuse(refuse(gpu.NotSupported, "start the MPS daemon", "MPS daemon "+want.Name,
+			"nvidia-cuda-mps-control is not installed there").Or("install it with NVIDIA's driver"))
 		return
 	}
 	d, there := s.host.Daemon(want.Name)
@@ -199,8 +199,9 @@ func (s *sharingChange) serves(want *gpu.MPSDaemonSpec) {
 func (s *sharingChange) endsClients(d *gpu.MPSDaemon, op string) bool {
 	who := processTexts(d.Clients)
 	if len(who) > 0 && gpu.DisruptProcessRestart.Exceeds(s.limit) {
-		s.refuse(refuse(InUse, op, "MPS daemon "+d.Name, "%d of its clients would end: %s", len(who), strings.Join(who, ", ")).
-			or("wait until they have ended, or allow it with max_disruption = \"process_restart\"").of(MPSInUse).needs(gpu.DisruptProcessRestart))
+		s.refuse(refuse(gpu.InUse, op, "MPS daemon "+d.Name, "%d of its clients would end: %s", len(who), strings.Join(who, ", ")).
+			Or("wait until they have ended, or allow it with max_disruption = \"process_restart\"").OfRule(MPSInUse).
+			Unless(gpu.DisruptProcessRestart))
 	}
 	return len(who) > 0
 }

@@ -7,8 +7,8 @@ import (
 )
 
 // unreadable is the refusal of a change that concerns what could not be read.
-func unreadable(op string, u gpu.Unknown) *Refusal {
-	return refuse(Unavailable, op, u.What(), "it cannot be read: %s", u.Why).or("repair it on the host and apply again").of(Readable)
+func unreadable(op string, u gpu.Unknown) *gpu.Refusal {
+	return refuse(gpu.Unavailable, op, u.What(), "it cannot be read: %s", u.Why).Or("repair it on the host and apply again").OfRule(Readable)
 }
 
 // leaveBlind finds the GPUs of a config that cannot be read. One that the change leaves as
@@ -29,7 +29,7 @@ func (p *planner) leaveBlind(c *configChange) error {
 	}
 	for _, id := range p.leaving(c) {
 		if u, is := p.host.UnknownGPU(id); is && c.shape.Restore {
-			return unreadable("put the layout of GPU "+id+" back", u).or("put that right on the host, or keep the layout (on_destroy = \"keep\")")
+			return unreadable("put the layout of GPU "+id+" back", u).Or("put that right on the host, or keep the layout (on_destroy = \"keep\")")
 		}
 	}
 	return nil

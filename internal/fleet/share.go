@@ -158,7 +158,7 @@ func (f *Fleet) hostsForShare(ctx context.Context, want gpu.Share, req Request) 
 	for _, name := range slices.Backward(slices.Sorted(maps.Keys(lacks))) {
 		failure.Host = name
 		failure.Err = &agent.Error{Code: agent.Refused, Host: name, Cause: &backend.Error{
-			Code: backend.Insufficient, Op: "place the share", Object: "share " + want.Name, Detail: lacks[name].Error(),
+			Code: backend.Insufficient, Op: "place the share", Object: "share " + want.Name, Detail: lacks[name].Found(),
 		}}
 	}
 	errs, _ := split(f.CheckAlone(v, req.Change))

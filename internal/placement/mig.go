@@ -104,34 +104,34 @@ func (m media) excludes(o media) bool {
 // CheckMIGPlacements checks a layout that is written as placements. The error joins all
 // that is wrong with it.
 func CheckMIGPlacements(profiles []gpu.MIGProfile, layout []gpu.MIGPlacement) error {
-	var found LayoutError
+	var found gpu.Refusal
 	counts := map[string]int{}
 	var known []gpu.MIGPlacement
 	for _, p := range layout {
 		profile, ok := findProfile(profiles, p.Profile)
 		switch {
 		case !ok:
-			found.addProfile(p.Profile, profiles)
+			addProfile(&found, p.Profile, profiles)
 			continue
 		case !slices.Contains(profile.Starts, p.Start):
-			found.add(MIGStart, "%s cannot start at %d: it may start at %s", p.Profile, p.Start, startsText(profile.Starts))
+			add(&found, MIGStart, "%s cannot start at %d: it may start at %s", p.Profile, p.Start, startsText(profile.Starts))
 			continue
 		}
 		counts[p.Profile]++
 		known = append(known, p)
 	}
-	found.addTooMany(profiles, counts)
+	addTooMany(&found, profiles, counts)
 	for i, p := range known {
 		for _, o := range known[:i] {
 			a, _ := findProfile(profiles, o.Profile)
 			b, _ := findProfile(profiles, p.Profile)
 			if o.Start < p.Start+b.Size && p.Start < o.Start+a.Size {
-				found.add(MIGOverlap, "%s and %s overlap", spanText(o, a.Size), spanText(p, b.Size))
+				add(&found, MIGOverlap, "%s and %s overlap", spanText(o, a.Size), spanText(p, b.Size))
 			}
 		}
 	}
-	found.addMedia(profiles, counts)
-	return found.err()
+	addMedia(&found, profiles, counts)
+	return found.Err()
 }
 
 // FollowMIG plans a layout that is written as placements: what stands as written is

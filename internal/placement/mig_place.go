@@ -2,7 +2,6 @@ package placement
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"math/bits"
@@ -60,26 +59,26 @@ func PlaceMIG(profiles []gpu.MIGProfile, have []MIGInstance, want map[string]int
 
 // checkMIGCounts finds what no placement can cure.
 func checkMIGCounts(profiles []gpu.MIGProfile, want map[string]int) error {
-	var found LayoutError
+	var found gpu.Refusal
 	total := 0
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		p, ok := findProfile(profiles, name)
 		switch {
 		case want[name] < 0:
-			found.add(MIGNoRoom, "%d instances of %s cannot be made", want[name], name)
+			add(&found, MIGNoRoom, "%d instances of %s cannot be made", want[name], name)
 		case want[name] == 0:
 		case !ok:
-			found.addProfile(name, profiles)
+			addProfile(&found, name, profiles)
 		default:
 			total += min(want[name], 64) * min(p.Size, 64)
 		}
 	}
-	found.addTooMany(profiles, want)
-	found.addMedia(profiles, want)
-	if has := slicesOf(profiles); total > has && len(found.Faults) == 0 {
-		found.add(MIGNoRoom, "the instances take %s together, but the GPU has %d", words.Plural(total, "memory slice"), has)
+	addTooMany(&found, profiles, want)
+	addMedia(&found, profiles, want)
+	if has := slicesOf(profiles); total > has && found.Fault == 0 {
+		add(&found, MIGNoRoom, "the instances take %s together, but the GPU has %d", words.Plural(total, "memory slice"), has)
 	}
-	return found.err()
+	return found.Err()
 }
 
 // whyNot tells which instances in use are in the way, or that none are.
@@ -180,8 +179,6 @@ type migScore struct {
 // some thousand steps.
 const searchBudget = 1 << 22
 
-var errMIGTable = errors.New("the GPU lists more ways to place its MIG profiles than can be searched")
-
 func newMIGSearch(profiles []gpu.MIGProfile, held, idle []MIGInstance, left map[string]int) *migSearch {
 	s := &migSearch{ways: migWays(profiles), budget: searchBudget}
 	for _, h := range held {
@@ -280,7 +277,7 @@ func (s *migSearch) run(first bool) error {
 	}
 	s.place(0, 0, s.demands[0].count, s.taken, migScore{})
 	if s.budget <= 0 {
-		return errMIGTable
+		return unfit(MIGNoRoom, "the GPU lists more ways to place its MIG profiles than can be searched")
 	}
 	return nil
 }

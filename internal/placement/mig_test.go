@@ -1,7 +1,6 @@
 package placement_test
 
 import (
-	"errors"
 	"strings"
 	"testing"
 
@@ -327,8 +326,8 @@ func TestFollowMIG(t *testing.T) {
 	}
 
 	_, err = placement.FollowMIG(migOf(t, "H100 PCIe"), have, []gpu.MIGPlacement{at("3g.40gb", 0)})
-	if blocked, ok := errors.AsType[*placement.LayoutError](err); !ok || blocked.First() != placement.MIGInUse ||
-		len(blocked.By) != 1 || !strings.Contains(blocked.Error(), " at 1 (") {
+	if blocked := gpu.RefusalOf(err); blocked == nil || blocked.Fault != placement.MIGInUse || len(blocked.By) != 1 ||
+		!strings.Contains(blocked.Error(), " at 1 (") {
 		t.Errorf("an instance in use that is not in the layout: %v", err)
 	}
 	if _, err := placement.FollowMIG(migOf(t, "H100 PCIe"), nil, []gpu.MIGPlacement{at("3g.40gb", 1)}); err == nil {

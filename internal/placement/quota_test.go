@@ -1,7 +1,6 @@
 package placement_test
 
 import (
-	"errors"
 	"fmt"
 	"testing"
 
@@ -55,7 +54,7 @@ func TestAnExceededQuotaHoldsForMore(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			at, err := placement.PlaceShare(h, "ml01", c.s, c.token)
-			if _, quota := errors.AsType[*placement.ShareQuotaError](err); c.fits && (err != nil || len(at) != len(c.s.Devices)) ||
+			if quota := placement.FaultOf(err) == placement.ShareQuota; c.fits && (err != nil || len(at) != len(c.s.Devices)) ||
 				!c.fits && !quota {
 				t.Errorf("%v, %v", at, err)
 			}

@@ -25,7 +25,7 @@ type Device struct {
 	// Seats is how many shares it takes.
 	Seats int
 	// Unfit says why it takes none at all.
-	Unfit *ShareLack
+	Unfit *gpu.Refusal
 	// pool is the id and the name of the Linux pool that it is in.
 	pool PoolOf
 
@@ -86,48 +86,9 @@ func newLayoutInstance(g *gpu.GPU, at gpu.MIGPlacement, memory gpu.Bytes, incomp
 // Devices are what shares find on a GPU of a layout: its instances in MIG mode, else the
 // GPU itself. A GPU that no share can use is there too, and says why.
 func (l GPULayout) devices(g *gpu.GPU) []*Device {
-	whole := func(unfit *ShareLack) []*Device {
-		d := l.device(g, gpu.SharedDevice{GPU: g.ID}, g.VRAM, 0)
-		if d.Unfit = unfit; unfit != nil {
-			unfit.Device, unfit.Model = d.SharedDevice, g.Model
-		}
+	d := l.device(g, gpu.SharedDevice{GPU: g.ID}, g.VRAM, 0)
+	if d.Unfit = l.unfit(d); d.Unfit != nil || !l.inMIG {
 		return []*Device{d}
-	}
-	if why := ForVMs(g, l.Config); why != "" {
-		return whole(&ShareLack{
-			Code: LackForVMs, Found: why, Wanted: "a GPU for containers",
-			Fix: "Choose another GPU; one that is for VMs is not shared with containers.",
-		})
-	}
-	c := l.Config
-	switch {
-	case g.Problem != "":
-		return whole(&ShareLack{
-			Code: LackLayout, Found: "does not work (" + g.Problem + ")", Wanted: "a GPU that works", Fix: "Repair the GPU or its driver.",
-		})
-	case l.inMIG && c != nil && !c.HasMIG():
-		return whole(&ShareLack{
-			Code: LackLayout, Found: "is in MIG mode, which its partition config " + strconv.Quote(c.ID) + " does not want",
-			Wanted: "the layout of kind `" + string(c.Kind) + "`",
-			Fix:    "Turn MIG mode off on the GPU and apply the partition config.",
-		})
-	case !l.inMIG && c != nil && c.HasMIG():
-		return whole(&ShareLack{
-			Code: LackLayout, Found: "is not in MIG mode, which its partition config " + strconv.Quote(c.ID) + " wants", Wanted: "its GPU instances",
-			Fix: "Apply the partition config.",
-		})
-	case !l.inMIG && g.ComputeMode == gpu.ComputeProhibited:
-		return whole(&ShareLack{
-			Code: LackLayout, Found: "is in compute mode prohibited", Wanted: "a GPU that processes may use",
-			Fix: "Run `nvidia-smi -c DEFAULT` for it.",
-		})
-	case !l.inMIG:
-		return whole(nil)
-	case len(l.Instances) == 0:
-		return whole(&ShareLack{
-			Code: LackLayout, Found: "is in MIG mode and has no GPU instance", Wanted: "a GPU instance",
-			Fix: "Create GPU instances with a gpu_partition_config with `mig`.",
-		})
 	}
 	instances := slices.SortedFunc(slices.Values(l.Instances), func(a, b LayoutInstance) int {
 		return comparePlacements(a.MIGPlacement, b.MIGPlacement)
@@ -136,13 +97,35 @@ func (l GPULayout) devices(g *gpu.GPU) []*Device {
 	for i, in := range instances {
 		out[i] = l.device(g, gpu.SharedDevice{GPU: g.ID, Instance: &in.MIGPlacement}, in.Memory, in.slices)
 		if in.incomplete != "" {
-			out[i].Unfit = &ShareLack{
-				Device: out[i].SharedDevice, Model: g.Model, Code: LackLayout,
-				Found: in.incomplete, Wanted: "an instance that workloads can use as a whole", Fix: "Apply the partition config of the GPU.",
-			}
+			out[i].Unfit = out[i].lack(LackLayout, in.incomplete, "an instance that workloads can use as a whole",
+				"apply the partition config of the GPU")
 		}
 	}
 	return out
+}
+
+// unfit is why no share can use a GPU, nil when one can.
+func (l GPULayout) unfit(d *Device) *gpu.Refusal {
+	g, c := d.OnGPU, l.Config
+	if why := ForVMs(g, c); why != "" {
+		return d.lack(LackForVMs, why, "a GPU for containers", "choose another GPU; one that is for VMs is not shared with containers")
+	}
+	switch {
+	case g.Problem != "":
+		return d.lack(LackLayout, "does not work ("+g.Problem+")", "a GPU that works", "repair the GPU or its driver")
+	case l.inMIG && c != nil && !c.HasMIG():
+		return d.lack(LackLayout, "is in MIG mode, which its partition config "+strconv.Quote(c.ID)+" does not want",
+			"the layout of kind `"+string(c.Kind)+"`", "turn MIG mode off on the GPU and apply the partition config")
+	case !l.inMIG && c != nil && c.HasMIG():
+		return d.lack(LackLayout, "is not in MIG mode, which its partition config "+strconv.Quote(c.ID)+" wants", "its GPU instances",
+			"apply the partition config")
+	case !l.inMIG && g.ComputeMode == gpu.ComputeProhibited:
+		return d.lack(LackLayout, "is in compute mode prohibited", "a GPU that processes may use", "run `nvidia-smi -c DEFAULT` for it")
+	case l.inMIG && len(l.Instances) == 0:
+		return d.lack(LackLayout, "is in MIG mode and has no GPU instance", "a GPU instance",
+			"create GPU instances with a gpu_partition_config with `mig`")
+	}
+	return nil
 }
 
 // device is one device of a layout. Its memory and compute slices are those of the

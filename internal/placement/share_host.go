@@ -131,48 +131,43 @@ func (h *SharedHost) Scoped(s *gpu.Share) []*Device {
 
 // stay checks the devices that a share has.
 func (h *SharedHost) stay(s *gpu.Share) ([]*Device, error) {
-	noRoom := &ShareNoRoomError{Share: s.Name, Host: h.Key, Want: len(s.Devices), Placed: true}
+	var lacks []*gpu.Refusal
 	var out []*Device
 	for _, at := range s.Devices {
 		d := h.Find(at)
 		switch {
 		case d == nil:
-			noRoom.Lacks = append(noRoom.Lacks, h.gone(at))
+			lacks = append(lacks, h.gone(at))
 			continue
 		case s.Pool != "" && h.Pools[gpu.FoldID(s.Pool)] != nil && !gpu.SameID(d.pool.id, s.Pool):
-			noRoom.Lacks = append(noRoom.Lacks,
-				*d.lack(LackPool, "is not in pool "+strconv.Quote(h.Pools[gpu.FoldID(s.Pool)].Name)+" any more", "a GPU of the pool",
-					"Leave the GPU in the pool, or destroy the share first."))
+			lacks = append(lacks, d.lack(LackPool, "is not in pool "+strconv.Quote(h.Pools[gpu.FoldID(s.Pool)].Name)+" any more",
+				"a GPU of the pool", "leave the GPU in the pool, or destroy the share first"))
 			continue
 		case len(out) > 0 && d.group != out[0].group:
 			return nil, apart(s.Name, out[0], d)
 		}
 		if lack := d.limits(s); lack != nil {
-			noRoom.Lacks = append(noRoom.Lacks, *lack)
+			lacks = append(lacks, lack)
 		}
 		out = append(out, d)
 	}
-	if len(noRoom.Lacks) > 0 {
-		return nil, noRoom
+	if len(lacks) > 0 {
+		return nil, h.noRoom(s, len(s.Devices), lacks, nil, nil)
 	}
 	return out, nil
 }
 
 // gone says why a device that a share has is not there.
-func (h *SharedHost) gone(at gpu.SharedDevice) ShareLack {
-	l := ShareLack{
-		Device: at, Code: LackMissing, Found: "is not on the host", Wanted: "the device that the share was placed on",
-		Fix: "Bring the GPU back, or replace the share.",
-	}
+func (h *SharedHost) gone(at gpu.SharedDevice) *gpu.Refusal {
 	g, ok := h.Host.GPU(at.GPU)
+	model, found, fix := "", "is not on the host", "bring the GPU back, or replace the share"
 	switch {
 	case !ok:
-		return l
 	case at.Instance == nil:
-		l.Found, l.Fix = "is in MIG mode", "Turn MIG mode off, or replace the share."
+		model, found, fix = g.Model, "is in MIG mode", "turn MIG mode off, or replace the share"
 	default:
-		l.Found, l.Fix = "does not exist", "Apply the partition config of the GPU, which puts its instances back, or replace the share."
+		model, found = g.Model, "does not exist"
+		fix = "apply the partition config of the GPU, which puts its instances back, or replace the share"
 	}
-	l.Model = g.Model
-	return l
+	return lackOf(at, model, LackMissing, found, "the device that the share was placed on", fix)
 }

@@ -125,7 +125,7 @@ func (m Move) possible() bool {
 	defer m.swap(nil, m.From)
 	return !slices.ContainsFunc(m.From.Devices, func(at gpu.SharedDevice) bool {
 		d := m.Room.Find(at)
-		return d != nil && d.Exceeded(d.add(d.Taken(), m.To, 1)) != "" && !d.eases(m.From, m.To)
+		return d != nil && d.Exceeded(d.add(d.Taken(), m.To, 1)) != 0 && !d.eases(m.From, m.To)
 	})
 }
 
@@ -316,7 +316,7 @@ func (o *orders) raisesFit(most map[*Device]Taken, reach []map[*Device]bool) boo
 				all = d.add(all, o.items[items[0]].Share, len(items))
 			}
 		}
-		if d.Exceeded(all) != "" {
+		if d.Exceeded(all) != 0 {
 			return false
 		}
 	}
@@ -357,7 +357,7 @@ func (o *orders) classRoomy(c int, most map[*Device]Taken, reach []map[*Device]b
 	for _, room := range o.rooms {
 		for _, d := range room.devices {
 			with := d.add(most[d], s, 1)
-			if !reach[c][d] || d.Exceeded(with) != "" {
+			if !reach[c][d] || d.Exceeded(with) != 0 {
 				continue
 			}
 			group, all := room.Key+"\x00"+d.group, with
@@ -369,7 +369,7 @@ func (o *orders) classRoomy(c int, most map[*Device]Taken, reach []map[*Device]b
 					all = d.add(all, share, n)
 				}
 			}
-			if d.Exceeded(all) == "" {
+			if d.Exceeded(all) == 0 {
 				always[group]++
 			}
 		}
@@ -407,7 +407,7 @@ func (d *Device) weight(s *gpu.Share, taken Taken) float64 {
 func (o *orders) staysEmpty(c int, most map[*Device]Taken, reach []map[*Device]bool) bool {
 	var empty []*Device
 	for d := range reach[c] {
-		if d.exclusive() == 0 && most[d].shares == 0 && d.Exceeded(d.add(Taken{}, o.items[o.class[c][0]].Share, 1)) == "" {
+		if d.exclusive() == 0 && most[d].shares == 0 && d.Exceeded(d.add(Taken{}, o.items[o.class[c][0]].Share, 1)) == 0 {
 			empty = append(empty, d)
 		}
 	}

@@ -17,8 +17,7 @@ import (
 // and else to the smallest; then the order of the ids decides. A share that is placed stays
 // where it is and is only checked.
 //
-// The error is a *ShareNoRoomError that says for each device why it does not fit, or one of
-// the other errors that ShareFinding words.
+// The error is a *gpu.Refusal, which says for each device why the share does not fit.
 func PlaceShare(h *gpu.Host, hostKey string, s *gpu.Share, token string) ([]gpu.SharedDevice, error) {
 	if err := CheckShare(s); err != nil {
 		return nil, err
@@ -50,9 +49,9 @@ func hadAsMuch(h *gpu.Host, host *SharedHost, s *gpu.Share, token string, device
 // RankHosts orders the hosts on which a share that is not placed fits, the best first: as
 // PlaceShare orders devices, so that a share goes to the fullest host that takes it. For
 // each of the others it tells why it does not fit there.
-func RankHosts(hosts map[string]*gpu.Host, s *gpu.Share, token string) (fit []string, lacks map[string]error) {
+func RankHosts(hosts map[string]*gpu.Host, s *gpu.Share, token string) (fit []string, lacks map[string]*gpu.Refusal) {
 	best := map[string][]*Device{}
-	lacks = map[string]error{}
+	lacks = map[string]*gpu.Refusal{}
 	for _, key := range slices.Sorted(maps.Keys(hosts)) {
 		h := hosts[key]
 		if other := namesake(h, s.Name, token); other != nil {
@@ -61,7 +60,7 @@ func RankHosts(hosts map[string]*gpu.Host, s *gpu.Share, token string) (fit []st
 		}
 		at, err := PlaceShare(h, key, s, token)
 		if err != nil {
-			lacks[key] = err
+			lacks[key] = gpu.RefusalOf(err)
 			continue
 		}
 		host := claimedShares(h, key, func(*gpu.Claim) bool { return true })
@@ -95,15 +94,16 @@ func (h *SharedHost) Place(s *gpu.Share) ([]*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	noRoom := &ShareNoRoomError{Share: s.Name, Host: h.Key, Want: DevicesWanted(s), Missing: missingPins(h.Host, s)}
+	var lacks []*gpu.Refusal
+	var fits []gpu.SharedDevice
 	for _, d := range scope {
 		if lack := d.lacks(s); lack != nil {
-			noRoom.Lacks = append(noRoom.Lacks, *lack)
+			lacks = append(lacks, lack)
 			continue
 		}
-		noRoom.Fits = append(noRoom.Fits, d.SharedDevice)
+		fits = append(fits, d.SharedDevice)
 	}
-	return nil, noRoom
+	return nil, h.noRoom(s, DevicesWanted(s), lacks, fits, missingPins(h.Host, s))
 }
 
 // Pick finds the best devices for a share that is not placed, nil when there are none.

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // Usage is what the shares of a label have of a pool.
@@ -66,7 +67,10 @@ func (h *SharedHost) checkQuota(s *gpu.Share, devices ...*Device) error {
 	before := h.usage(s)
 	after := Usage{GPUs: before.GPUs, Memory: before.Memory, Shares: before.Shares, By: slices.Clone(before.By)}
 	after.Add(s, devices)
-	return QuotaError(s, pool.Name, h.Key, quota, before, after)
+	if r := QuotaRefusal(s, pool.Name, h.Key, quota, before, after); r != nil {
+		return r
+	}
+	return nil
 }
 
 // Usage is what the other shares of a share's label have of its pool on this host.
@@ -92,15 +96,25 @@ func (h *SharedHost) devicesOf(s *gpu.Share) []*Device {
 	return out
 }
 
-// QuotaError is the error of a share that a quota has no room for, nil when it has.
-func QuotaError(s *gpu.Share, pool, host string, quota gpu.PoolQuota, before, after Usage) error {
+// QuotaRefusal refuses a share that a quota has no room for, and is nil when it has. host is "" for
+// what is counted over all hosts.
+func QuotaRefusal(s *gpu.Share, pool, host string, quota gpu.PoolQuota, before, after Usage) *gpu.Refusal {
 	what, most, taken, wants, yes := after.Exceeds(quota, before)
 	if !yes {
 		return nil
 	}
-	return &ShareQuotaError{
-		Share: s.Name, Host: host, Pool: pool, Label: s.Label, What: what, Quota: most, Taken: taken, Wants: wants, By: before.By,
+	by, where := "nobody has any", ""
+	if n := len(before.By); n > 0 {
+		by = words.Verb(n, "share ", "shares ") + words.Join(words.QuoteAll(before.By)) + words.Verb(n, " has ", " have ") + taken
 	}
+	if host != "" {
+		where = fmt.Sprintf(" on host %q", host)
+	}
+	found, wanted := fmt.Sprintf("its quota of %s is %s%s, and %s", what, most, where, by), "the share wants "+wants
+	r := wrongShare(ShareQuota, host, "share %q of label %q would exceed the label's quota of pool %q: %s, of which %s",
+		s.Name, s.Label, pool, found, wanted)
+	r.Brief, r.Wanted = fmt.Sprintf("in pool %q, label %q: %s", pool, s.Label, found), wanted
+	return r
 }
 
 // Beyond counts by how much a quota is exceeded, so that more of it counts as worse: in

@@ -79,10 +79,8 @@ func ResolveVGPU(g *gpu.GPU, l *gpu.VGPULayout) (VGPUTarget, error) {
 	}
 	if i := slices.IndexFunc(wanted, func(d vgpuDemand) bool { return d.typ.FrameBuffer == 0 }); i >= 0 &&
 		len(wanted) > 1 && l.Heterogeneous == nil && !g.VGPU.Heterogeneous {
-		err := unfit(VGPUSizes, "the driver does not tell the frame buffer size of %s, and so not whether %s differ in it",
+		return VGPUTarget{}, unfit(VGPUSizes, "the driver does not tell the frame buffer size of %s, and so not whether %s differ in it",
 			wanted[i].typ.Name, demandsText(wanted))
-		err.Fix = "Write `heterogeneous`, or one type only."
-		return VGPUTarget{}, err
 	}
 	t.heterogeneous = mixedSizes(wanted) || g.VGPU.Heterogeneous
 	if l.Heterogeneous != nil {
@@ -142,7 +140,8 @@ func (t *VGPUTarget) inInstances(g *gpu.GPU, l *gpu.VGPULayout) error {
 		return err
 	}
 	if _, err := PlaceMIG(profiles, nil, t.instances); err != nil {
-		return noRoomForInstances(t.wanted, err)
+		why := gpu.RefusalOf(err).Reasons
+		return noRoomForInstances(t.wanted, why[0], why[1:]...)
 	}
 	return nil
 }
@@ -187,15 +186,15 @@ func vgpuDemands(v *gpu.VGPU, l *gpu.VGPULayout) ([]vgpuDemand, error) {
 	}
 	var (
 		out   []vgpuDemand
-		fault LayoutError
+		fault gpu.Refusal
 	)
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
 		t, ok := v.Offers(name)
 		switch n := counts[name]; {
 		case !ok:
-			fault.addUnknown(VGPUUnknownType, "vGPU type", name, vgpuTypeNames(v))
+			addUnknown(&fault, VGPUUnknownType, "vGPU type", name, vgpuTypeNames(v))
 		case n < 0:
-			fault.add(VGPUCount, "%d vGPUs of %s cannot be made", n, t.Name)
+			add(&fault, VGPUCount, "%d vGPUs of %s cannot be made", n, t.Name)
 		case n == 0 && (l.Type == "" || l.Count != nil): // none of it
 		default:
 			same := slices.IndexFunc(out, func(d vgpuDemand) bool { return d.typ.Name == t.Name })
@@ -209,18 +208,18 @@ func vgpuDemands(v *gpu.VGPU, l *gpu.VGPULayout) ([]vgpuDemand, error) {
 		return cmp.Or(cmp.Compare(b.typ.FrameBuffer, a.typ.FrameBuffer), cmp.Compare(a.typ.Name, b.typ.Name))
 	})
 	sharedAlike(&fault, out)
-	return out, fault.err()
+	return out, fault.Err()
 }
 
 const notBeside = "%s and %s cannot be beside each other on a GPU: %s"
 
 // sharedAlike refuses types that live in GPU instances beside those that share the GPU by time
 // slices.
-func sharedAlike(fault *LayoutError, wanted []vgpuDemand) {
+func sharedAlike(fault *gpu.Refusal, wanted []vgpuDemand) {
 	backed := func(d vgpuDemand) bool { return d.typ.MIGProfile != "" }
 	in, out := slices.IndexFunc(wanted, backed), slices.IndexFunc(wanted, func(d vgpuDemand) bool { return !backed(d) })
 	if in >= 0 && out >= 0 {
-		fault.add(VGPUBeside, notBeside, wanted[in].typ.Name, wanted[out].typ.Name,
+		add(fault, VGPUBeside, notBeside, wanted[in].typ.Name, wanted[out].typ.Name,
 			"the first lives in a GPU instance, the second shares a GPU that is not in MIG mode")
 	}
 }
@@ -230,33 +229,33 @@ const atMost = "%s, but the GPU takes %d at most"
 // vgpuRoom compares numbers of vGPUs with what an empty GPU takes.
 func vgpuRoom(v *gpu.VGPU, wanted []vgpuDemand) error {
 	var (
-		fault       LayoutError
+		fault       gpu.Refusal
 		total, most int
 		memory      gpu.Bytes
 	)
 	for _, d := range wanted {
 		if d.typ.Max > 0 && d.count > d.typ.Max {
-			fault.add(VGPUCapacity, atMost, demandsText([]vgpuDemand{d}), d.typ.Max)
+			add(&fault, VGPUCapacity, atMost, demandsText([]vgpuDemand{d}), d.typ.Max)
 		}
 		total += d.count
 		most = max(most, d.typ.Max)
 		memory += gpu.Bytes(max(d.count, 0)) * d.typ.FrameBuffer
 	}
-	if len(fault.Faults) > 0 {
-		return fault.err()
+	if fault.Fault != 0 {
+		return fault.Err()
 	}
 	text := demandsText(wanted)
 	backed := len(wanted) > 0 && wanted[0].typ.MIGProfile != ""
 	switch usable := usableByVGPUs(v); {
 	case v.Functions > 0 && total > v.Functions:
-		fault.add(VGPUCapacity, "%s, but each takes a virtual function and the GPU has %d", text, v.Functions)
+		add(&fault, VGPUCapacity, "%s, but each takes a virtual function and the GPU has %d", text, v.Functions)
 	case backed: // as many as there is room for their instances
 	case !mixedSizes(wanted) && most > 0 && total > most:
-		fault.add(VGPUCapacity, atMost, text, most)
+		add(&fault, VGPUCapacity, atMost, text, most)
 	case memory > usable:
-		fault.add(VGPUCapacity, "%s take %s together, but the GPU has %s for vGPUs", text, memory, usable)
+		add(&fault, VGPUCapacity, "%s take %s together, but the GPU has %s for vGPUs", text, memory, usable)
 	}
-	return fault.err()
+	return fault.Err()
 }
 
 // usableByVGPUs is the frame buffer that vGPUs can have, as far as the types tell: the

@@ -134,7 +134,7 @@ func FollowVGPU(g *gpu.GPU, l gpu.Layout, quiesced ...string) (VGPUPlan, error) 
 func checkPlaces(g *gpu.GPU, s gpu.VGPUState, mig *gpu.MIGState) error {
 	var (
 		v      = g.VGPU
-		fault  LayoutError
+		fault  gpu.Refusal
 		wanted []vgpuDemand
 	)
 	for i, p := range s.Places {
@@ -142,7 +142,7 @@ func checkPlaces(g *gpu.GPU, s gpu.VGPUState, mig *gpu.MIGState) error {
 		there := slices.ContainsFunc(v.Instances, func(in gpu.VGPUInstance) bool { return sameVGPU(v, in.VGPUPlace, p) })
 		switch {
 		case !ok && !there:
-			fault.addUnknown(VGPUUnknownType, "vGPU type", p.Type, vgpuTypeNames(v))
+			addUnknown(&fault, VGPUUnknownType, "vGPU type", p.Type, vgpuTypeNames(v))
 		case ok:
 			same := slices.IndexFunc(wanted, func(d vgpuDemand) bool { return d.typ.Name == t.Name })
 			if same < 0 {
@@ -151,19 +151,19 @@ func checkPlaces(g *gpu.GPU, s gpu.VGPUState, mig *gpu.MIGState) error {
 			wanted[same].count++
 		}
 		if (p.Function == gpu.Itself) != (v.Functions == 0) || p.Function >= v.Functions && p.Function != gpu.Itself {
-			fault.add(VGPUFunction, "%s cannot be %s: the GPU has %s", p.Type, functionText(p.Function),
+			add(&fault, VGPUFunction, "%s cannot be %s: the GPU has %s", p.Type, functionText(p.Function),
 				words.Plural(v.Functions, "virtual function"))
 		}
 		if o := slices.IndexFunc(s.Places[:i], func(o gpu.VGPUPlace) bool { return o.Function == p.Function }); o >= 0 &&
 			p.Function != gpu.Itself {
-			fault.add(VGPUFunction, "%s and %s cannot both be %s", p.Type, s.Places[o].Type, functionText(p.Function))
+			add(&fault, VGPUFunction, "%s and %s cannot both be %s", p.Type, s.Places[o].Type, functionText(p.Function))
 		}
 	}
-	if len(fault.Faults) > 0 || len(wanted) == 0 {
-		return fault.err()
+	if fault.Fault != 0 || len(wanted) == 0 {
+		return fault.Err()
 	}
-	if sharedAlike(&fault, wanted); len(fault.Faults) > 0 {
-		return fault.err()
+	if sharedAlike(&fault, wanted); fault.Fault != 0 {
+		return fault.Err()
 	}
 	if wanted[0].typ.MIGProfile != "" {
 		return haveInstances(g, wanted, mig)
@@ -190,7 +190,7 @@ func haveInstances(g *gpu.GPU, wanted []vgpuDemand, mig *gpu.MIGState) error {
 	need, err := vgpuInstances(profiles, wanted)
 	for _, name := range slices.Sorted(maps.Keys(need)) {
 		if need[name] > have[name] {
-			return noRoomForInstances(wanted, fmt.Errorf("of %s there are %d, and %d are needed", name, have[name], need[name]))
+			return noRoomForInstances(wanted, fmt.Sprintf("of %s there are %d, and %d are needed", name, have[name], need[name]))
 		}
 	}
 	return err
@@ -271,6 +271,9 @@ func (p *VGPUPlan) instances(g *gpu.GPU, mig *instancesWish, quiesced []string) 
 		plan, err = mig.plan(livedIn(g, have, held))
 	}
 	if err != nil {
+		if r := gpu.RefusalOf(err); r.Fault == MIGInUse {
+			r.Fault, r.Fix = VGPUInstancesHeld, "stop what uses it first"
+		}
 		return MIGPlan{}, err
 	}
 	for _, in := range stay {

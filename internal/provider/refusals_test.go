@@ -217,7 +217,7 @@ func refused(t *testing.T) []string {
 		}), wants(config(linux(nil), gpu.KindMPS, a, b))},
 	} {
 		_, err := change.Plan(c.host, c.host.Name, c.ch)
-		var all change.Refusals
+		var all gpu.Refusals
 		if !errors.As(err, &all) {
 			t.Errorf("%s is not refused: %v", c.ch.Subject, err)
 			continue

@@ -101,13 +101,16 @@ func (w *walks) ReadResource(ctx context.Context, r *tfprotov6.ReadResourceReque
 	q := question{object: stored("read", r.TypeName, r.CurrentState, r.Private)}
 	q.applying = r.ClientCapabilities != nil && r.ClientCapabilities.DeferralAllowed
 	resp, err := answer(ctx, w, q, w.wholeNumbers.ReadResource, r)
-	if was := stored("plan", r.TypeName, r.CurrentState, r.Private); err == nil && w.config != nil &&
-		was != stored("plan", r.TypeName, resp.NewState, resp.Private) {
+	if err != nil || w.config == nil {
+		return resp, err
+	}
+	before, after := stored("plan", r.TypeName, r.CurrentState, r.Private), stored("plan", r.TypeName, resp.NewState, resp.Private)
+	if before != after {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.asked[was] = true // this walk plans what was read
+		w.asked[before] = true // this walk plans what was read
 	}
-	return resp, err
+	return resp, nil
 }
 
 func (w *walks) ImportResourceState(
@@ -119,10 +122,10 @@ func (w *walks) ImportResourceState(
 func (w *walks) PlanResourceChange(
 	ctx context.Context, r *tfprotov6.PlanResourceChangeRequest,
 ) (*tfprotov6.PlanResourceChangeResponse, error) {
-	q := question{object: stored("plan", r.TypeName, r.PriorState, r.PriorPrivate), configuration: configuration{
-		"resource " + r.TypeName,
-		r.Config,
-	}}
+	q := question{
+		object:        stored("plan", r.TypeName, r.PriorState, r.PriorPrivate),
+		configuration: configuration{"resource " + r.TypeName, r.Config},
+	}
 	q.applying = r.ClientCapabilities != nil && r.ClientCapabilities.DeferralAllowed
 	return answer(ctx, w, q, w.wholeNumbers.PlanResourceChange, r)
 }
@@ -171,11 +174,13 @@ func answer[R, A any](ctx context.Context, w *walks, q question, call func(conte
 	return call(ctx, r)
 }
 
+// enter keeps the walk that a question belongs to until it is answered. It begins one where the question
+// is of another walk than those before.
 func (w *walks) enter(ctx context.Context, q question) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	other := w.otherRun(ctx, q.configuration) // in any case: it takes note
-	if other || q.applying != w.applying || !q.applying && w.asked[q.object] {
+	w.noteAskedFor(q.configuration)
+	if w.isOfAnotherWalk(ctx, q) {
 		if err := w.begin(ctx); err != nil {
 			return err
 		}
@@ -186,6 +191,37 @@ func (w *walks) enter(ctx context.Context, q question) error {
 	}
 	w.running.RLock()
 	return nil
+}
+
+// noteAskedFor notes that a configuration which was validated is asked for.
+func (w *walks) noteAskedFor(c configuration) {
+	same := func(v configuration) bool {
+		return v.of == c.of && c.text != nil && bytes.Equal(v.text.MsgPack, c.text.MsgPack)
+	}
+	if i := slices.IndexFunc(w.valid, same); i >= 0 {
+		w.valid = slices.Delete(w.valid, i, i+1)
+	}
+}
+
+// isOfAnotherWalk looks for the three signs that the comment on walks lists.
+func (w *walks) isOfAnotherWalk(ctx context.Context, q question) bool {
+	switch {
+	case q.applying != w.applying:
+		return true
+	case !q.applying && w.asked[q.object]:
+		return true
+	case q.text == nil:
+		return false
+	}
+	kind := w.schemas()[q.of].Type().TerraformType(ctx)
+	instance, err := q.text.Unmarshal(kind)
+	return err == nil && slices.ContainsFunc(w.valid, func(c configuration) bool {
+		if c.of != q.of {
+			return false
+		}
+		block, err := c.text.Unmarshal(kind)
+		return err == nil && leavesOpen(block, instance)
+	})
 }
 
 // begin begins a walk once all is answered that was asked before.
@@ -203,26 +239,6 @@ func (w *walks) begin(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// otherRun reports whether a configuration that is asked for was validated by another run than those asked for before.
-func (w *walks) otherRun(ctx context.Context, asked configuration) bool {
-	if asked.text == nil {
-		return false
-	}
-	same := func(c configuration) bool { return c.of == asked.of && bytes.Equal(c.text.MsgPack, asked.text.MsgPack) }
-	if own := slices.IndexFunc(w.valid, same); own >= 0 {
-		w.valid = slices.Delete(w.valid, own, own+1)
-	}
-	kind := w.schemas()[asked.of].Type().TerraformType(ctx)
-	instance, err := asked.text.Unmarshal(kind)
-	return err == nil && slices.ContainsFunc(w.valid, func(c configuration) bool {
-		if c.of != asked.of {
-			return false
-		}
-		block, err := c.text.Unmarshal(kind)
-		return err == nil && leavesOpen(block, instance)
-	})
 }
 
 // leavesOpen reports whether all that is known of one value is so in another one.

@@ -53,14 +53,14 @@ func (r *run) check(levels Levels, scopes []Scope) []Finding {
 		if len(r.found) == 0 {
 			continue
 		}
-		out = r.settle(out, levels)
+		out = r.addFound(out, levels)
 	}
 	slices.SortStableFunc(out, compareFindings)
 	return out
 }
 
-// settle adds what the rule has found, at its level, and sets aside what hangs on plans to come.
-func (r *run) settle(out []Finding, levels Levels) []Finding {
+// addFound adds what the rule has found, at its level, and sets aside what hangs on plans to come.
+func (r *run) addFound(out []Finding, levels Levels) []Finding {
 	stood, decided := r.keysBefore(), r.decided()
 	for _, v := range r.found {
 		if r.undecided(v, decided) {

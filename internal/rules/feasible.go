@@ -1,9 +1,7 @@
 package rules
 
 import (
-	"cmp"
 	"fmt"
-	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -140,7 +138,7 @@ func Infeasible(w World, p change.Change) []Finding {
 	return out
 }
 
-func reportRefused(r *run, host string, refused *change.Refusal) {
+func reportRefused(r *run, host string, refused *gpu.Refusal) {
 	f := Refused(host, r.Plan, refused)
 	f.Path = pathOf(r.Plan)
 	if whatif.Repairs(r.Plan) {
@@ -148,30 +146,6 @@ func reportRefused(r *run, host string, refused *change.Refusal) {
 	}
 	r.report(f, key(Feasible, host))
 	r.found[len(r.found)-1].same = refused.Rule // one that is relaxed
-}
-
-// Refused says why a host would refuse a plan.
-func Refused(host string, p change.Change, refused *change.Refusal) Finding {
-	if refused.Code == change.Unannounced {
-		return NotAnnounced(host, refused.Found)
-	}
-	where := hostText(host)
-	if !strings.HasPrefix(refused.Object, "host ") { // else it is about the host itself
-		where = cmp.Or(refused.Object, "the object") + " on " + where
-	}
-	f := Finding{
-		Rule:   Feasible,
-		Level:  Error,
-		Title:  "The host would refuse the change",
-		Host:   host,
-		Found:  fmt.Sprintf("%s: %s.", capital(where), refused.Found),
-		Wanted: fmt.Sprintf("%s needs it to %s.", whatif.Label(p), cmp.Or(refused.Op, "be changed")),
-		Fix:    "Remove the cause on the host, or change what is wanted.",
-	}
-	if refused.Fix != "" {
-		f.Fix = capital(refused.Fix) + "."
-	}
-	return f
 }
 
 // pathOf is the attribute that a finding about a plan as a whole is about.

@@ -55,7 +55,7 @@ func TestForecastOfCounts(t *testing.T) {
 			var stops []string
 			for _, s := range got.Stops {
 				stops = append(stops, s.Name)
-				if why, want := got.KeptOn(s.VM), tt.kept[s.VM]; (why == nil) != (want == "") || why != nil && why.Found != want {
+				if why, want := got.KeptOn(s.VM), tt.kept[s.VM]; (why == nil) != (want == "") || why != nil && why.Found() != want {
 					t.Errorf("%s is kept on by %v, want %q", s.Name, why, want)
 				}
 			}

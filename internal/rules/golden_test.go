@@ -149,7 +149,7 @@ func shareFindings() []rules.Finding {
 	_, lacks := placement.RankHosts(map[string]*gpu.Host{"gpu01": has(shareServer(), "platform", onto(named, migGPU0))}, &named, "t")
 
 	return []rules.Finding{
-		rules.ShareFinding(noProcess), rules.ShareFinding(lacks["gpu01"]), rules.NotAnnounced("hv01", "VM avd-02 would be shut down"),
+		rules.FindingOf(gpu.RefusalOf(noProcess)), rules.FindingOf(lacks["gpu01"]), rules.NotAnnounced("hv01", "VM avd-02 would be shut down"),
 	}
 }
 

@@ -60,7 +60,7 @@ func checkMaintenanceWindow(r *run) {
 func (r *run) disturbs() []Disturbed {
 	var out []Disturbed
 	for host, f := range r.Forecasts() {
-		refused := slices.ContainsFunc(f.Refused, func(why *change.Refusal) bool { return why.Restores == "" })
+		refused := slices.ContainsFunc(f.Refused, func(why *gpu.Refusal) bool { return why.Restores == "" })
 		if refused || !f.Class.Exceeds(gpu.DisruptNone) {
 			continue
 		}

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,25 +24,21 @@ type layoutFault struct {
 // GPUs of one reason are one fault. It reports those that the rule at hand is about, and
 // whether a host could be asked.
 func reportLayout(r *run,
-	c *gpu.PartitionConfig, text string, never func(*gpu.Host, *gpu.GPU) error, refused func(string, *gpu.Host) change.Refusals,
-	word func(error) Finding,
+	c *gpu.PartitionConfig, text string, never func(*gpu.Host, *gpu.GPU) error, refused func(string, *gpu.Host) gpu.Refusals,
 ) (asked bool) {
 	byReason := map[string]*layoutFault{}
 	for host, h := range r.HostsAtHand(c.GPUs) {
 		asked = true
-		var why change.Refusals
+		var why gpu.Refusals
 		if r.Transition() {
 			why = refused(host, h)
 		}
 		for g := range whatif.Selected(h, c.GPUs[host]) {
-			err := never(h, g)
-			if err == nil {
-				err = why.Layout(g.ID)
-			}
-			if err == nil {
+			unfit := cmp.Or(gpu.RefusalOf(never(h, g)), why.Layout(g.ID))
+			if unfit == nil {
 				continue
 			}
-			f := word(err)
+			f := FindingOf(unfit)
 			if f.Rule != r.rule.ID {
 				continue
 			}
@@ -98,10 +95,10 @@ func reportMIGFaults(r *run, c *gpu.PartitionConfig) {
 		_, err := placement.LayOut(placement.MIGProfiles(g), nil, c.MIG)
 		return err
 	}
-	refused := func(host string, h *gpu.Host) change.Refusals {
+	refused := func(host string, h *gpu.Host) gpu.Refusals {
 		return r.Refusals(r.Shares().UnderShares(host, h), host, r.Plan)
 	}
-	if text := placement.MIGLayoutText(c.MIG); !reportLayout(r, c, text, never, refused, migFinding) && !r.Plan.Unchanged {
+	if text := placement.MIGLayoutText(c.MIG); !reportLayout(r, c, text, never, refused) && !r.Plan.Unchanged {
 		for _, f := range documentedFaults(c) {
 			if f.Rule == r.rule.ID {
 				f.Wanted = r.wantedOnEach(text)
@@ -132,12 +129,13 @@ func documentedFaults(c *gpu.PartitionConfig) []Finding {
 			continue
 		}
 		_, err := placement.LayOut(m.MIG.Profiles, nil, c.MIG)
-		if err == nil {
+		refusal := gpu.RefusalOf(err)
+		if refusal == nil {
 			continue
 		}
-		f := migFinding(err)
+		f := FindingOf(refusal)
 		f.Found = fmt.Sprintf("The hosts cannot be asked. By what is documented for %s: %s", m.Name, f.Found)
-		if m.MIG.PlacementsInferred || placement.FaultOf(err) == placement.MIGUnknownProfile {
+		if m.MIG.PlacementsInferred || refusal.Fault == placement.MIGUnknownProfile {
 			f.Level = Warning
 		}
 		out = append(out, f)
@@ -175,7 +173,7 @@ func checkMIGMode(r *run) {
 // each service has open.
 func warnOfWatchers(r *run, host string, f change.Forecast) {
 	// Another plan of the run may still let go of what is in use.
-	if len(f.Resets) == 0 || slices.ContainsFunc(f.Refused, func(why *change.Refusal) bool { return why.Code != change.InUse }) {
+	if len(f.Resets) == 0 || slices.ContainsFunc(f.Refused, func(why *gpu.Refusal) bool { return why.Code != gpu.InUse }) {
 		return
 	}
 	var runs []string

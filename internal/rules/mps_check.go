@@ -257,7 +257,7 @@ func checkMPSInUse(r *run) {
 		}
 		reportMPSBusy(r, host, busy, by)
 		reportNotRestored(r, host, f)
-		if !slices.ContainsFunc(refused, func(why *change.Refusal) bool { return why.Needs != "" }) {
+		if !slices.ContainsFunc(refused, func(why *gpu.Refusal) bool { return why.Needs != "" }) {
 			continue
 		}
 		for _, x := range f.GPUs {

@@ -73,7 +73,7 @@ func reportHeld(r *run, host string, f change.Forecast) {
 	for _, vm := range f.Stops {
 		names = append(names, quote(vm.Name))
 		if why := f.KeptOn(vm.VM); why != nil {
-			kept = append(kept, quote(vm.Name)+" ("+why.Found+")")
+			kept = append(kept, quote(vm.Name)+" ("+why.Found()+")")
 		}
 	}
 	if !tooMuch && len(kept) == 0 {
@@ -150,7 +150,7 @@ func reportNotRestored(r *run, host string, f change.Forecast) {
 				capital(gpuOn(host, g)), quote(string(orNone(r.allowedDisruption()))))
 			v.Fix = fmt.Sprintf("Apply `max_disruption = %q` first, or set `on_destroy = \"keep\"`.", why.Needs)
 		case len(why.By) == 0:
-			v.Found = fmt.Sprintf("%s cannot have it: %s.", capital(gpuOn(host, g)), why.Found)
+			v.Found = fmt.Sprintf("%s cannot have it: %s.", capital(gpuOn(host, g)), why.Found())
 			v.Fix = "Set `on_destroy = \"keep\"`."
 		}
 		r.report(v, key("restore", host, why.GPU))

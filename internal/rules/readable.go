@@ -18,7 +18,7 @@ func checkReadable(r *run) {
 				Path:   r.mainPath(),
 				Title:  "A part of the host cannot be read",
 				Host:   host,
-				Found:  fmt.Sprintf("%s of %s: %s.", capital(why.Object), hostText(host), why.Found),
+				Found:  fmt.Sprintf("%s of %s: %s.", capital(why.Object), hostText(host), why.Found()),
 				Wanted: fmt.Sprintf("%s depends on it: %s.", r.label(), why.Op),
 				Fix:    capital(why.Fix) + ". Changes that do not depend on it are still possible.",
 			}, key("readable", host, why.Object))

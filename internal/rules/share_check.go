@@ -60,7 +60,7 @@ func (o *shareOutcome) add(f Finding, keys ...string) {
 func placeOf(r *run, s *gpu.Share) *shareOutcome {
 	o := &shareOutcome{}
 	if err := placement.CheckShare(s); err != nil {
-		f := ShareFinding(err)
+		f := FindingOf(gpu.RefusalOf(err))
 		o.add(f, key(f.Rule, f.Path, s.Name))
 		return o
 	}
@@ -71,17 +71,17 @@ func placeOf(r *run, s *gpu.Share) *shareOutcome {
 	s, hosts = r.Shares().TakenOver(s, hosts)
 	switch { // what is pending says it once it is planned
 	case len(s.Devices) > 0 && !r.Shares().PendingUnder(s, hosts[0]):
-		settlePlaced(r, o, s, r.Shares().Room(hosts[0]))
+		checkPlaced(r, o, s, r.Shares().Room(hosts[0]))
 	case len(s.Devices) == 0 && !r.Shares().Pending(hosts, whatif.Layouts...):
-		settleNew(r, o, s, hosts)
+		findRoom(r, o, s, hosts)
 	}
 	together(r, o, hosts)
 	reportRatio(r, o, s)
 	return o
 }
 
-// settlePlaced checks a share where it is.
-func settlePlaced(r *run, o *shareOutcome, s *gpu.Share, room *placement.SharedHost) {
+// checkPlaced checks a share where it is.
+func checkPlaced(r *run, o *shareOutcome, s *gpu.Share, room *placement.SharedHost) {
 	lost := false
 	for _, at := range s.Devices {
 		d := room.Find(at)
@@ -124,7 +124,7 @@ func settlePlaced(r *run, o *shareOutcome, s *gpu.Share, room *placement.SharedH
 	}
 	devices, err := room.Place(s)
 	if err != nil {
-		f := roomFinding(r, s, []error{err})
+		f := roomFinding(r, s, gpu.RefusalOf(err))
 		// What did not fit before either is only warned of, but not where this run takes its device as well.
 		o.add(f, key("placed", f.Rule, room.Key, s.Name, strconv.FormatBool(lost)))
 		return
@@ -144,8 +144,8 @@ func (r *run) reshapes(host, id string) string {
 	return ""
 }
 
-// settleNew looks for room for a share that is not placed, for it alone.
-func settleNew(r *run, o *shareOutcome, s *gpu.Share, hosts []string) {
+// findRoom looks for room for a share that is not placed, for it alone.
+func findRoom(r *run, o *shareOutcome, s *gpu.Share, hosts []string) {
 	var rooms, today []*placement.SharedHost
 	for _, key := range hosts {
 		rooms, today = append(rooms, r.Shares().Room(key)), append(today, r.Shares().Today(key))
@@ -182,12 +182,12 @@ func noRoom(r *run, s *gpu.Share, rooms, today []*placement.SharedHost) (f Findi
 	if slices.ContainsFunc(rooms, picks) {
 		return f, false
 	}
-	var errs []error
+	var refused gpu.Refusals
 	for _, room := range rooms {
 		_, err := room.Place(s)
-		errs = append(errs, err)
+		refused = append(refused, gpu.RefusalOf(err))
 	}
-	if f = roomFinding(r, s, errs); f.Path != "memory" {
+	if f = roomFinding(r, s, refused...); f.Path != "memory" {
 		f.Fix += fix
 	}
 	return f, true
@@ -217,16 +217,16 @@ func leftOver(r *run, items []placement.PackItem, title string) Finding {
 	slices.SortStableFunc(items, placement.CompareItems)
 	done, failed := placement.PackInOrder(items, true)
 	last := failed[0]
-	var errs []error
+	var refused gpu.Refusals
 	for _, room := range last.Item.Rooms {
 		if _, err := room.Place(last.Item.Share); err != nil {
-			errs = append(errs, err)
+			refused = append(refused, gpu.RefusalOf(err))
 		}
 	}
 	for _, p := range done {
 		placement.Release(p.Devices, p.Item.Share)
 	}
-	f := roomFinding(r, last.Item.Share, errs)
+	f := roomFinding(r, last.Item.Share, refused...)
 	f.Rule, f.Path, f.Title = sharePlacement, r.pathOfShares(), title
 	f.Found = fmt.Sprintf("Placed largest first, share %s does not fit. %s", quote(last.Item.Share.Name), f.Found)
 	f.Wanted = fmt.Sprintf("These shares of this run need room at the same time: %s.", join(shareTexts(items)))
@@ -235,21 +235,22 @@ func leftOver(r *run, items []placement.PackItem, title string) Finding {
 }
 
 // roomFinding words why a share has no place on any of its hosts.
-func roomFinding(r *run, s *gpu.Share, errs []error) Finding {
-	f := Finding{
-		Rule: sharePlacement, Path: "name", Title: "The share does not fit", Found: "No host was found for it.",
-		Fix: "Ask for less, or choose another GPU or host.",
+func roomFinding(r *run, s *gpu.Share, refused ...*gpu.Refusal) Finding {
+	f := groupOf(placement.ShareNoRoom)
+	f.Found = "No host was found for it."
+	if len(refused) > 0 {
+		f = FindingOf(refused[0])
 	}
-	if len(errs) > 0 {
-		f = ShareFinding(errs[0])
+	if len(s.Devices) > 0 && f.Title == shareDoesNotFit {
+		f.Title = "The share does not fit where it is"
 	}
-	if len(errs) > 1 {
+	if len(refused) > 1 {
 		var found []string
-		for _, err := range errs {
-			g := ShareFinding(err)
+		for _, one := range refused {
+			g := FindingOf(one)
 			found = append(found, g.Found)
 			if g.Rule != f.Rule {
-				f.Rule, f.Path, f.Title = sharePlacement, "name", "The share does not fit"
+				f.Rule, f.Path, f.Title = sharePlacement, "name", shareDoesNotFit
 			}
 		}
 		if len(found) > words.Listed {

@@ -1,7 +1,6 @@
 package rules_test
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -98,8 +97,7 @@ func TestPlaceShareDoesNotCountItself(t *testing.T) {
 	if _, err := placement.PlaceShare(h, "gpu01", &grown, "claim-a"); err != nil {
 		t.Errorf("its own claim counts: %v", err)
 	}
-	var noRoom *placement.ShareNoRoomError
-	if _, err := placement.PlaceShare(h, "gpu01", &grown, "t"); !errors.As(err, &noRoom) || noRoom.Code() != placement.LackMemory {
+	if _, err := placement.PlaceShare(h, "gpu01", &grown, "t"); placement.FaultOf(err) != placement.LackMemory {
 		t.Errorf("another's claim does not count: %v", err)
 	}
 }
@@ -167,7 +165,7 @@ func TestPlaceShareSaysWhy(t *testing.T) {
 			if err == nil {
 				t.Fatalf("placed at %v", at)
 			}
-			f := rules.ShareFinding(err)
+			f := rules.FindingOf(gpu.RefusalOf(err))
 			if f.Rule != tt.rule || !strings.Contains(err.Error(), tt.says) || f.Title == "" || f.Found == "" || f.Fix == "" {
 				t.Errorf("error %q, finding %+v; want rule %s and %q", err, f, tt.rule, tt.says)
 			}
@@ -194,10 +192,7 @@ func TestRankHosts(t *testing.T) {
 	if diff := cmp.Diff([]string{"gpu03", "gpu02", "gpu01"}, fit); diff != "" {
 		t.Errorf("hosts (-want +got):\n%s", diff)
 	}
-	var namesake *placement.ShareError
-	var noRoom *placement.ShareNoRoomError
-	if len(lacks) != 2 || !errors.As(lacks["gpu04"], &noRoom) || !errors.As(lacks["gpu05"], &namesake) ||
-		namesake.Fault != placement.ShareNamesake {
+	if len(lacks) != 2 || lacks["gpu04"].Fault != placement.LackMemory || lacks["gpu05"].Fault != placement.ShareNamesake {
 		t.Errorf("lacks: %v", lacks)
 	}
 	if fit, _ = placement.RankHosts(hosts, &want, "claim-new"); !slices.Contains(fit, "gpu05") {

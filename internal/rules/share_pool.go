@@ -33,11 +33,11 @@ func checkShareQuota(r *run, s *gpu.Share) {
 	before := r.Shares().PoolUsage(pool, s.Label)
 	after := placement.Usage{GPUs: before.GPUs, Memory: before.Memory, Shares: before.Shares}
 	after.Add(s, r.Shares().Expected(s))
-	err := placement.QuotaError(s, pool.Name, "", quota, before, after)
-	if err == nil {
+	refused := placement.QuotaRefusal(s, pool.Name, "", quota, before, after)
+	if refused == nil {
 		return
 	}
-	f := ShareFinding(err)
+	f := FindingOf(refused)
 	f.Wanted = fmt.Sprintf("%s counts against it: %s.", capital(r.label()), shareText(s))
 	if r.Shares().HadAsMuch(s) {
 		// The plans of others that want more may have come before this one was known.

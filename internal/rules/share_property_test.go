@@ -37,7 +37,7 @@ func TestPlaceShareAgreesWithTryingEverything(t *testing.T) {
 				t.Fatalf("another place the second time:\n%s", diff)
 			}
 			if err != nil {
-				if rules.ShareFinding(err).Found == "" {
+				if rules.FindingOf(gpu.RefusalOf(err)).Found == "" {
 					t.Fatalf("an error without a finding: %v", err)
 				}
 				continue

@@ -161,7 +161,7 @@ func passing(r *run, item placement.PackItem, room, today *placement.SharedHost)
 		if then != nil {
 			becomes = "is of mode " + string(then.Mode)
 			if then.Unfit != nil {
-				becomes = then.Unfit.Found
+				becomes = then.Unfit.Brief
 			}
 		}
 		f = Finding{

@@ -3,6 +3,7 @@ package rules
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -52,7 +53,7 @@ func checkSharesUnder(r *run) {
 // undone is what becomes of the device of some shares.
 type undone struct {
 	device gpu.SharedDevice
-	code   placement.LackCode
+	fault  gpu.Fault
 	what   string
 	shares []*gpu.Share
 	owners []string // others than the run's
@@ -70,13 +71,13 @@ func checkSharesOn(r *run, host string, h *gpu.Host, gpus []string, path string)
 			if !gpu.HasID(gpus, at.GPU) {
 				continue
 			}
-			code, what := r.undoes(h, after, x.Share, at)
-			if code == "" {
+			fault, what := r.undoes(h, after, x.Share, at)
+			if fault == 0 {
 				continue
 			}
 			i := slices.IndexFunc(found, func(u *undone) bool { return u.device.Same(at) && u.what == what })
 			if i < 0 {
-				i, found = len(found), append(found, &undone{device: at, code: code, what: what})
+				i, found = len(found), append(found, &undone{device: at, fault: fault, what: what})
 			}
 			found[i].shares = append(found[i].shares, x.Share)
 			if c := x.Claim; c != nil && c.Owner != "" && c.Owner != r.Owner && !slices.Contains(found[i].owners, c.Owner) {
@@ -90,12 +91,12 @@ func checkSharesOn(r *run, host string, h *gpu.Host, gpus []string, path string)
 }
 
 // undoes tells what the plans of the run do to a device that a share is on.
-func (r *run) undoes(h *gpu.Host, after *placement.SharedHost, s *gpu.Share, at gpu.SharedDevice) (placement.LackCode, string) {
+func (r *run) undoes(h *gpu.Host, after *placement.SharedHost, s *gpu.Share, at gpu.SharedDevice) (gpu.Fault, string) {
 	if pool := r.Shares().PoolLeft(s, after.Key, at.GPU); pool != "" {
 		return placement.LackPool, "leaves pool " + quote(pool)
 	}
 	if r.Plan.Want.Pool != nil || r.Plan.Prior.Pool != nil {
-		return "", ""
+		return 0, ""
 	}
 	was := placement.ShareModeOf(h, at)
 	d := after.Find(at)
@@ -104,24 +105,24 @@ func (r *run) undoes(h *gpu.Host, after *placement.SharedHost, s *gpu.Share, at 
 		return placement.LackMissing, "is destroyed"
 	case d == nil:
 		return placement.LackMissing, "is no longer whole"
-	case d.Unfit != nil && d.Unfit.Code == placement.LackForVMs:
-		return placement.LackForVMs, "goes to VMs: it " + d.Unfit.Found
+	case d.Unfit != nil && d.Unfit.Fault == placement.LackForVMs:
+		return placement.LackForVMs, "goes to VMs: it " + d.Unfit.Brief
 	case d.Unfit != nil:
-		return "", "" // that is so already, whatever is planned
+		return 0, "" // that is so already, whatever is planned
 	case d.Mode != was:
 		return placement.LackMode, fmt.Sprintf("changes from mode %s to %s", was, d.Mode)
 	}
-	code := d.Exceeded(d.Taken())
-	if text := exceededText(d, code); text != "" {
-		return code, text
+	fault := d.Exceeded(d.Taken())
+	if text := exceededText(d, fault); text != "" {
+		return fault, text
 	}
-	return "", ""
+	return 0, ""
 }
 
 // exceededText says of what a device has too little for its shares. Two shares with one device for
 // themselves did not come by this plan.
-func exceededText(d *placement.Device, code placement.LackCode) string {
-	switch code {
+func exceededText(d *placement.Device, fault gpu.Fault) string {
+	switch fault {
 	case placement.LackReplicas:
 		return fmt.Sprintf("has %s for %s", plural(d.Seats, "replica"), plural(len(d.Shares), "share"))
 	case placement.LackClients:
@@ -141,7 +142,7 @@ func exceededText(d *placement.Device, code placement.LackCode) string {
 
 func reportUndone(r *run, host string, u *undone, path string) {
 	rule := sharePlacement
-	switch u.code {
+	switch u.fault {
 	case placement.LackForVMs:
 		rule = vmXorShare
 	case placement.LackLimit, placement.LackThreads:
@@ -153,7 +154,7 @@ func reportUndone(r *run, host string, u *undone, path string) {
 		return
 	}
 	keys := words.Each(u.shares, func(s *gpu.Share) string {
-		return key("under", host, placement.DeviceText(u.device), string(u.code), s.Name)
+		return key("under", host, placement.DeviceText(u.device), strconv.Itoa(int(u.fault)), s.Name)
 	})
 	fix := "Destroy these shares first, or leave their GPUs as they are."
 	if len(u.owners) > 0 {

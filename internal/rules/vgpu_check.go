@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 )
@@ -18,8 +17,8 @@ func checkVGPU(r *run) {
 		_, err := placement.ResolveVGPU(g, c.VGPU)
 		return err
 	}
-	refused := func(host string, h *gpu.Host) change.Refusals { return r.Forecast(host, h).Refused }
-	reportLayout(r, c, placement.VGPULayoutText(c.VGPU), never, refused, vgpuFinding)
+	refused := func(host string, h *gpu.Host) gpu.Refusals { return r.Forecast(host, h).Refused }
+	reportLayout(r, c, placement.VGPULayoutText(c.VGPU), never, refused)
 }
 
 // checkVGPUInUse adds to checkVGPU the GPUs that leave a config and cannot be put back.

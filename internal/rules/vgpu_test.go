@@ -109,7 +109,7 @@ func TestLayOutMIGBackedVGPUs(t *testing.T) {
 		given gpu.Layout
 		want  gpu.VGPULayout
 		plan  placement.VGPUPlan
-		fails *placement.Fault
+		fails *gpu.Fault
 	}{
 		"from nothing, as many as fit": {
 			gpu: backed(migOff(h100(migGPU0))), want: gpu.VGPULayout{Type: c20},
@@ -166,7 +166,7 @@ func TestLayOutMIGBackedVGPUs(t *testing.T) {
 			},
 		},
 		"where the driver does not tell, and one is held, none goes": {
-			gpu: heldBy(silentCopy(silent), 0, "VM web-01"), want: vgpuTypes(c10, 1), fails: new(placement.MIGInUse),
+			gpu: heldBy(silentCopy(silent), 0, "VM web-01"), want: vgpuTypes(c10, 1), fails: new(placement.VGPUInstancesHeld),
 		},
 		"MIG mode of ours goes with the types": {
 			gpu: backed(h100(migGPU0, at("1g.10gb", 0))), given: gpu.Layout{MIG: &gpu.MIGState{Enabled: true}}, want: vgpuTypes("H100-20C", 1),
@@ -261,7 +261,7 @@ func TestFollowVGPU(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		state gpu.Layout
-		fault *placement.Fault
+		fault *gpu.Fault
 	}{
 		"the held one goes":     {on(true), new(placement.VGPUHeld)},
 		"all go for a mode":     {on(false, vgpuAt(q12, 0)), new(placement.VGPUHeld)},

@@ -14,7 +14,7 @@ type TooLate struct {
 	First, Late change.Change
 	// Refused is why the host refuses Late then. It is nil where both can be made, but how a GPU is
 	// shared afterwards hangs on their order: its GPU instances, or else its sharing mode.
-	Refused   *change.Refusal
+	Refused   *gpu.Refusal
 	GPU       *gpu.GPU
 	Instances bool
 }
@@ -61,7 +61,7 @@ func (r *Run) overtakenOn(known gpu.Host, host string, late, first change.Change
 		known, _ = r.after(known, host, parts[0])
 		makes = parts[1]
 	}
-	refusals := func(known gpu.Host) (refused change.Refusals, asked bool) {
+	refusals := func(known gpu.Host) (refused gpu.Refusals, asked bool) {
 		if makes.Want.Share != nil && makes.Replaces {
 			if known, asked = r.onceReferencesAreMade(known, host, makes); !asked {
 				return nil, false // which is said of that one

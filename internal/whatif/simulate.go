@@ -141,10 +141,9 @@ func (r *Run) simulate(host string, h *gpu.Host, p change.Change) change.Forecas
 }
 
 // Refusals are why a host that carries the claims for its VMs would not do what a plan wants.
-func (r *Run) Refusals(known gpu.Host, host string, p change.Change) change.Refusals {
+func (r *Run) Refusals(known gpu.Host, host string, p change.Change) gpu.Refusals {
 	_, err := change.Plan(known, host, r.sent(p, host))
-	var refused change.Refusals
-	errors.As(err, &refused)
+	refused, _ := errors.AsType[gpu.Refusals](err)
 	return refused
 }
 
@@ -160,7 +159,7 @@ func (r *Run) sent(p change.Change, host string) change.Change {
 // Obstacle is why a host would refuse a plan of the run, whichever of the others are made there
 // before.
 type Obstacle struct {
-	Refused *change.Refusal // nil where the host would not refuse it
+	Refused *gpu.Refusal // nil where the host would not refuse it
 	// Open is true while that hangs on resources of this state that the run has not planned yet, and
 	// may destroy, or put right.
 	Open bool
@@ -178,7 +177,7 @@ func (r *Run) obstacleBut(host string, h *gpu.Host, p change.Change, notMade fun
 		return Obstacle{then: r.withClaims(host, h)}
 	}
 	start := r.firstAttempt(host, h, p)
-	if p = start.plan; len(start.refused) == 0 || start.refused[0].Code == change.NotOwner && !p.Want.Empty() {
+	if p = start.plan; len(start.refused) == 0 || start.refused[0].Code == gpu.NotOwner && !p.Want.Empty() {
 		return Obstacle{then: start.known} // whose something is, other rules say
 	}
 	others := slices.Concat(start.ends, r.mayMakeWay(host, p, notMade)) // others make way for the end first
@@ -195,7 +194,7 @@ func (r *Run) obstacleBut(host string, h *gpu.Host, p change.Change, notMade fun
 type attempt struct {
 	plan    change.Change   // of a replacement the making
 	known   gpu.Host        // what the plan finds: once what is replaced has gone, where it goes
-	refused change.Refusals // why the host would refuse it
+	refused gpu.Refusals    // why the host would refuse it
 	ends    []change.Change // the end of what is replaced, where the host refuses that
 }
 
@@ -218,14 +217,14 @@ func (r *Run) firstAttempt(host string, h *gpu.Host, p change.Change) attempt {
 }
 
 // stillRefused is what a host refuses once all have made way that can.
-func (a attempt) stillRefused(r *Run, after gpu.Host, host string) *change.Refusal {
+func (a attempt) stillRefused(r *Run, after gpu.Host, host string) *gpu.Refusal {
 	for _, end := range a.ends {
 		if all := r.Refusals(after, host, end); len(all) > 0 {
 			return all[0] // what is replaced does not go, and so stands in the way
 		}
 	}
 	first := a.refused[0]
-	same := func(x *change.Refusal) bool { return x.Object == first.Object && x.Found == first.Found }
+	same := func(x *gpu.Refusal) bool { return x.Object == first.Object && x.Found() == first.Found() }
 	if left := r.Refusals(after, host, a.plan); len(left) > 0 && !slices.ContainsFunc(left, same) {
 		return left[0] // the others of the run make way for the first
 	}

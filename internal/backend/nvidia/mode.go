@@ -73,13 +73,13 @@ func (b *Backend) SetMIGMode(ctx context.Context, gpuID string, on, reset bool) 
 			err = refuse(backend.InUse, "the driver would change it at the next reset only (%s): something holds the GPU open, %s%s",
 				names[activation], b.watchHint(), b.drmHint())
 		}
-		return b.settleMode(gpuID, mode, err)
+		return b.confirmMode(gpuID, mode, err)
 	})
 }
 
-// settleMode checks the mode after a change that went wrong or needed a reset, and takes
+// confirmMode checks the mode after a change that went wrong or needed a reset, and takes
 // back one that is only pending.
-func (b *Backend) settleMode(gpuID string, mode int, why error) error {
+func (b *Backend) confirmMode(gpuID string, mode int, why error) error {
 	s, err := b.open() // a reset has ended the session
 	if err != nil {
 		return errors.Join(why, err)

@@ -254,7 +254,7 @@ func (m *model) forecast(d *DataSource, v fleet.View, p change.Change) {
 		for _, s := range f.Stops {
 			vm := vmModel{Host: f.Host, VM: s.Name, VMID: s.VM, Allowed: true}
 			if why := f.KeptOn(s.VM); why != nil {
-				vm.Allowed, vm.Reason = false, why.Found
+				vm.Allowed, vm.Reason = false, why.Found()
 			}
 			m.VMs = append(m.VMs, vm)
 		}

@@ -179,7 +179,7 @@ func (run *forecast) add(v fleet.View, f change.Forecast) {
 			why = of[0]
 		}
 		if why != nil {
-			e.Allowed, e.Reason, run.allowed = false, why.Found, false
+			e.Allowed, e.Reason, run.allowed = false, why.Found(), false
 		}
 		run.vms = append(run.vms, e)
 	}
