@@ -60,7 +60,7 @@ type Gres struct {
 const confine = "ConstrainDevices=yes\n"
 
 var (
-	// nodeName is a list of names, each with lists of numbers in brackets.
+	// nodeName is a list of names, each with lists of numbers in brackets, of which one is at its end.
 	nodeName = regexp.MustCompile(`^` + oneNode + `(,` + oneNode + `)*$`)
 	typeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.+-]*$`)
 	// amount is what Slurm reads as a number of GPUs where a job asks for a type.
@@ -73,21 +73,23 @@ var (
 const (
 	oneRange = `[0-9]+(-[0-9]+)?`
 	numbers  = oneRange + `(,` + oneRange + `)*`
-	oneNode  = `[A-Za-z0-9][A-Za-z0-9_.-]*(\[` + numbers + `\][A-Za-z0-9_.-]*)*`
+	oneNode  = `[A-Za-z0-9][A-Za-z0-9_.-]*(\[` + numbers + `\]([A-Za-z0-9_.-]+\[` + numbers + `\])*)?`
+	// mostOfRange is how many numbers Slurm takes in a range of nodes.
+	mostOfRange = 1 << 16
 )
 
-// isNodeName tells whether Slurm takes a name for one node or several. DEFAULT stands for what
-// the lines after it have in common.
+// isNodeName tells whether Slurm takes a name for one node or several. Two words stand for others.
 func isNodeName(name string) bool {
-	return nodeName.MatchString(name) && !strings.EqualFold(name, "default") && ascend(strings.Join(brackets.FindAllString(name, -1), ""))
+	return nodeName.MatchString(name) && !strings.EqualFold(name, "default") && !strings.EqualFold(name, "all") &&
+		ascend(strings.Join(brackets.FindAllString(name, -1), ""))
 }
 
-// ascend tells whether no range of a list ends before it begins.
+// ascend tells whether no range of a list ends before it begins, or has more numbers than Slurm takes.
 func ascend(list string) bool {
 	for _, r := range ranges.FindAllStringSubmatch(list, -1) {
 		from, err1 := strconv.ParseUint(r[1], 10, 32)
 		to, err2 := strconv.ParseUint(r[2], 10, 32)
-		if err1 != nil || err2 != nil || from > to {
+		if err1 != nil || err2 != nil || from > to || to-from >= mostOfRange {
 			return false
 		}
 	}
@@ -289,8 +291,11 @@ func (g *GPU) check(capabilities map[int]bool) error {
 	return nil
 }
 
-// validType tells whether Slurm takes a type for one, and not for a number, such as "4" or "4k".
-func validType(name string) bool { return typeName.MatchString(name) && !amount.MatchString(name) }
+// validType tells whether Slurm takes a type for one, and not for a number, such as "4" or "4k", or for
+// a word of its own.
+func validType(name string) bool {
+	return typeName.MatchString(name) && !amount.MatchString(name) && !strings.EqualFold(name, "no_consume")
+}
 
 // whyNoType says more of a name that is no type, where that does not show.
 func whyNoType(name string) string {

@@ -69,6 +69,7 @@ func TestRenderRefuses(t *testing.T) {
 		"by MPS and another in shards":             {{Name: "n", GPUs: []slurm.GPU{{MPS: 100}}}, {Name: "m", GPUs: []slurm.GPU{{Shards: 4}}}},
 		`node "n": some of its GPUs have a type`:   {{Name: "n", GPUs: []slurm.GPU{{Type: "a100"}, {Minor: 1}}}},
 		`"4k" is not a type such as "a100": Slurm`: {{Name: "n", GPUs: []slurm.GPU{{Type: "4k"}}}},
+		`"no_consume" is not a type`:               {{Name: "n", GPUs: []slurm.GPU{{Type: "no_consume"}}}},
 		`"4GiB" is not a type`:                     {{Name: "n", GPUs: []slurm.GPU{{Type: "4GiB"}}}},
 		`"1gb" is not the type of a MIG device`: {
 			{Name: "n", GPUs: []slurm.GPU{{MIG: []slurm.MIGDevice{{Type: "1gb", Capabilities: []int{1, 2}}}}}},
@@ -76,6 +77,9 @@ func TestRenderRefuses(t *testing.T) {
 		`node "gpu[2-1]": it is not the name`:     {{Name: "gpu[2-1]", GPUs: []slurm.GPU{{}}}},
 		`node "gpu[01": it is not the name`:       {{Name: "gpu[01", GPUs: []slurm.GPU{{}}}},
 		`node "gpu01,": it is not the name`:       {{Name: "gpu01,", GPUs: []slurm.GPU{{}}}},
+		`node "gpu[1-2]x": it is not the name`:    {{Name: "gpu[1-2]x", GPUs: []slurm.GPU{{}}}},
+		`node "gpu[0-70000]": it is not the`:      {{Name: "gpu[0-70000]", GPUs: []slurm.GPU{{}}}},
+		`node "ALL": it is not the name`:          {{Name: "ALL", GPUs: []slurm.GPU{{}}}},
 		`node "Default": it is not the name`:      {{Name: "Default", GPUs: []slurm.GPU{{}}}},
 		`node "auto": it has no GPU: list them`:   {{Name: "auto", AutoDetect: "nvml"}},
 		`"15-0" is not a list of cores`:           {{Name: "n", GPUs: []slurm.GPU{{Cores: "15-0"}}}},
