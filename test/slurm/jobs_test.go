@@ -70,7 +70,9 @@ func TestJobsOfTheDocumentedCluster(t *testing.T) {
 		}
 		return minors
 	}
-	gpus := func(open ...string) []string { return slices.Concat(open, []string{others}, caps("21", "22", "30", "31")) }
+	gpus := func(open ...string) []string {
+		return slices.Concat(open, []string{others}, caps("21", "22", "30", "31"))
+	}
 	mig := func(minors ...string) []string {
 		return slices.Concat([]string{"/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2", others}, caps(minors...))
 	}
