@@ -91,7 +91,8 @@ func TestNothingThatADaemonMisreadsIsSent(t *testing.T) {
 			threads = have
 
 			bytes := []gpu.Bytes{
-				gpu.Bytes(random.IntN(2048)) * gpu.MiB, gpu.Bytes(random.IntN(2000)) * gib, gpu.Bytes(random.Int64N(1 << 42)), 1 << 62, math.MaxUint64, 1,
+				gpu.Bytes(random.IntN(2048)) * gpu.MiB, gpu.Bytes(random.IntN(2000)) * gib, gpu.Bytes(random.Int64N(1 << 42)),
+				1 << 62, math.MaxUint64, 1,
 			}[random.IntN(6)]
 			err = c.SetMemoryLimit(ctx, mps.NextServer, 0, bytes)
 			has, readErr := c.MemoryLimit(ctx, mps.NextServer, 0)
