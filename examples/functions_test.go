@@ -45,13 +45,20 @@ func TestFunctionExamples(t *testing.T) {
 		"slurm_gres": `{
 			"gres_conf": "NodeName=gpu[01-02] Name=gpu Type=a100 File=/dev/nvidia0 Cores=0-31\n` +
 			`NodeName=gpu[01-02] Name=gpu Type=a100 File=/dev/nvidia1 Cores=32-63\n` +
-			`NodeName=gpu[01-02] Name=gpu Type=t4 File=/dev/nvidia2\n` +
+			`NodeName=gpu[01-02] Name=gpu Type=t4 File=/dev/nvidia2 Cores=32-63\n` +
 			`NodeName=gpu[01-02] Name=mps Count=100 File=/dev/nvidia1\n` +
 			`NodeName=gpu03 AutoDetect=off Name=gpu Type=3g.40gb ` +
 			`MultipleFiles=/dev/nvidia0,/dev/nvidia-caps/nvidia-cap21,/dev/nvidia-caps/nvidia-cap22\n` +
 			`NodeName=gpu03 AutoDetect=off Name=gpu Type=3g.40gb ` +
 			`MultipleFiles=/dev/nvidia0,/dev/nvidia-caps/nvidia-cap30,/dev/nvidia-caps/nvidia-cap31\n",
-			"slurm_conf": ["GresTypes=gpu,mps", "NodeName=gpu03 Gres=gpu:3g.40gb:2", "NodeName=gpu[01-02] Gres=gpu:a100:2,gpu:t4:1,mps:100"]}`,
+			"slurm_conf": ["GresTypes=gpu,mps", "TaskPlugin=task/cgroup", "NodeName=gpu03 Gres=gpu:3g.40gb:2",
+				"NodeName=gpu[01-02] Gres=gpu:a100:2,gpu:t4:1,mps:100"],
+			"cgroup_conf": "ConstrainDevices=yes\n",
+			"notebooks": {
+				"conf": "NodeName=nb01 Name=gpu Type=t4 File=/dev/nvidia0\nNodeName=nb01 Name=gpu Type=t4 File=/dev/nvidia1\n` +
+			`NodeName=nb01 Name=shard Count=4 File=/dev/nvidia0\n",
+				"gres_types": "gpu,shard", "gres": {"nb01": "gpu:t4:2,shard:4"}, "cgroup_conf": "ConstrainDevices=yes\n"
+			}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

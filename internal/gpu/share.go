@@ -313,6 +313,13 @@ func (g *GPU) StaticPartitions() bool {
 	return atLeast(g.Driver.Branch(), staticPartitionsBranch) && atLeast(g.ComputeCapability, []int{8})
 }
 
+// guardedMPS is the first driver that was seen to let nobody but root change what an MPS daemon holds its
+// clients to: whoever reaches the socket of 535.261.03 changes its defaults, and 550.163.01 refuses that.
+var guardedMPS = []int{550, 163}
+
+// GuardsMPS reports whether MPS daemons on the GPU keep their settings from their clients.
+func (g *GPU) GuardsMPS() bool { return atLeast(g.Driver.Version, guardedMPS) }
+
 // The first driver branch and container toolkit that hold a container to a memory limit.
 var (
 	limitingBranch  = []int{615}

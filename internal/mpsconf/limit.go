@@ -25,8 +25,8 @@ func ParseLimit(text string) (gpu.Bytes, error) {
 	}
 	last := len(text) - 1
 	unit, known := map[byte]gpu.Bytes{'M': gpu.MiB, 'G': gib}[text[last]]
-	n, err := strconv.ParseUint(text[:last], 10, 32)
-	if !known || err != nil {
+	n, err := strconv.ParseUint(text[:last], 10, 64)
+	if !known || err != nil || n > math.MaxUint64/uint64(unit) {
 		return 0, fmt.Errorf("%q is not a memory limit", text)
 	}
 	return gpu.Bytes(n) * unit, nil

@@ -125,10 +125,11 @@ func (d *Device) enforcement(h *gpu.Host, s *gpu.Share) Enforcement {
 	switch {
 	case limit == 0 && s.ActiveThreadPercentage == 0 && holds.PinnedMemoryLimit == 0 && holds.ActiveThreadPercentage == 0:
 		return EnforcementNone
-	case within(float64(holds.PinnedMemoryLimit), float64(limit)) && within(holds.ActiveThreadPercentage, s.ActiveThreadPercentage):
+	case d.OnGPU.GuardsMPS() && within(float64(holds.PinnedMemoryLimit), float64(limit)) &&
+		within(holds.ActiveThreadPercentage, s.ActiveThreadPercentage):
 		return EnforcementPerProcess
 	}
-	return EnforcementAdvisory // its own limits are in the environment of its processes
+	return EnforcementAdvisory // its own limits are in the environment of its processes, or they may change the daemon's
 }
 
 // limitsContainers reports whether containers that start get the share's limit.

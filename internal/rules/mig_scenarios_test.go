@@ -157,7 +157,7 @@ func migScenarios() []scenario {
 		},
 		{
 			rule: "foreign-controller", name: "slurmd and MIG mode without instances", level: rules.Warning, path: "hosts",
-			says: []string{"slurmd", "restart the software", "AutoDetect=nvml", `strategy "single"`}, change: true,
+			says: []string{"slurmd", "restart the software", "AutoDetect=nvml", `strategy "single"`, "ConstrainDevices=yes"}, change: true,
 			build: func() (rules.World, change.Change) {
 				h := gpuServer("hgx01", h100(migGPU0, at("3g.40gb", 4)))
 				h.Controllers = []gpu.Controller{{Name: "slurmd", Role: gpu.ConsumerController}}

@@ -85,6 +85,16 @@ func mpsScenarios() []scenario {
 			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["gpu01"].Controllers = nil },
 		},
 		{
+			rule: "foreign-controller", name: "Slurm on a host whose GPUs are shared", level: rules.Warning, path: "hosts", change: true,
+			says: []string{"slurmd on \"gpu01\"", "`slurm_gres`", "`ConstrainDevices=yes`", "higher numbers"},
+			build: func() (rules.World, change.Change) {
+				h := shareServer()
+				h.Controllers = []gpu.Controller{{Name: "slurmd", Role: gpu.ConsumerController}}
+				return world(h), create("t", mpsConfig("ml", "gpu01"))
+			},
+			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["gpu01"].Controllers = nil },
+		},
+		{
 			rule: "mps-supported", name: "not installed", level: rules.Error, path: "hosts",
 			says:  []string{"nvidia-cuda-mps-control is not installed", `"gpu01"`},
 			build: func() (rules.World, change.Change) { h := shareServer(); h.MPS.Program = ""; return mpsPlan(h, nil)() },

@@ -281,6 +281,10 @@ func reportConsumers(r *run) {
 		return
 	}
 	f.Found = fmt.Sprintf("This software hands GPUs out: %s.", join(namesOn(byName)))
+	if len(byName["slurmd"]) > 0 {
+		f.Fix += " Slurm needs `ConstrainDevices=yes` in cgroup.conf, since CUDA_VISIBLE_DEVICES of its jobs counts only GPUs and MIG " +
+			"devices in gres.conf; those of a host that gres.conf does not list stay open to its jobs even so, and must have higher numbers."
+	}
 	r.report(f, keys...)
 }
 

@@ -43,6 +43,12 @@ func TestDescribeShare(t *testing.T) {
 		}
 		return h
 	}
+	by := func(driver string, h *gpu.Host) *gpu.Host {
+		for i := range h.GPUs {
+			h.GPUs[i].Driver.Version = driver
+		}
+		return h
+	}
 	instances := func() *gpu.Host { return shareServer(h100(migGPU0, at("3g.40gb", 0))) }
 	mig := func(edit func(*gpu.PartitionConfig)) gpu.Want {
 		w := covering(migConfig("ml", profiles("3g.40gb", 1), "gpu01"), migGPU0)
@@ -110,6 +116,22 @@ func TestDescribeShare(t *testing.T) {
 		"MPS, the daemon holds as much": {
 			host: served(laidOut(shareServer(), held)), share: onto(share("a", 20*gib), migGPU0),
 			want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "per_process", Fraction: 0.25},
+		},
+		"MPS, the daemon holds as much and clients may change that": {
+			host: by("535.261.03", served(laidOut(shareServer(), held))), share: onto(share("a", 20*gib), migGPU0), want: enforced("advisory"),
+		},
+		"MPS, the daemon limits and the driver may be too old": {
+			host: by("550.54.15", served(laidOut(shareServer(), limited))), share: onto(share("a", 20*gib), migGPU0), want: enforced("advisory"),
+		},
+		"MPS, the daemon holds as much and nobody tells the driver": {
+			host: by("", served(laidOut(shareServer(), held))), share: onto(share("a", 20*gib), migGPU0), want: enforced("advisory"),
+		},
+		"MPS, the first driver that refuses its clients": {
+			host: by("550.163.01", served(laidOut(shareServer(), held))), share: onto(share("a", 20*gib), migGPU0), want: enforced("per_process"),
+		},
+		"MPS, nothing is held by an old driver": {
+			host: by("535.261.03", served(laidOut(shareServer(), mpsConfig("ml", "gpu01")))), share: onto(share("a", 0), migGPU0),
+			want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "none"},
 		},
 		"MPS, the daemon holds more": {
 			host: served(laidOut(shareServer(), held)), share: onto(share("a", 10*gib), migGPU0),

@@ -1,6 +1,7 @@
 // Package slurm writes what Slurm has to be told of a cluster's GPUs: the lines of
-// gres.conf, and the values of GresTypes and Gres in slurm.conf that belong to them. The
-// two must agree, as Slurm drains a node that has less than slurm.conf says.
+// gres.conf, the values of GresTypes and Gres in slurm.conf that belong to them, and what
+// cgroup.conf needs for both. The first two must agree, as Slurm drains a node that has
+// less than slurm.conf says, and gives out nothing that slurm.conf does not say.
 package slurm
 
 import (
@@ -26,7 +27,7 @@ type Node struct {
 type GPU struct {
 	Minor int    // 3 is /dev/nvidia3
 	Type  string // what jobs ask for, "a100"; may be empty
-	Cores string // the CPU cores beside it, "0-15"; may be empty
+	Cores string // the CPU cores beside it as Slurm numbers them, "0-15"; may be empty
 	// MIG are the GPU's MIG devices. MPS and Shards are the numbers of parts: of threads
 	// that MPS gives out (usually 100), of jobs that share the GPU without a limit.
 	MIG    []MIGDevice
@@ -48,17 +49,52 @@ type Gres struct {
 	Conf string
 	// Types is the value of GresTypes in slurm.conf, "gpu,mps".
 	Types string
-	// Nodes are the values of Gres in slurm.conf by the node's name, "gpu:a100:2,mps:200". A
-	// node whose GPUs are only detected has none.
+	// Nodes are the values of Gres in slurm.conf by the node's name, "gpu:a100:2,mps:200".
 	Nodes map[string]string
+	// Cgroup is what cgroup.conf needs.
+	Cgroup string
 }
 
+// CUDA_VISIBLE_DEVICES of a job is the position of its GPU among those of the node in gres.conf,
+// and counts from 0 in each job where this is on: only then does it name the job's own GPU.
+const confine = "ConstrainDevices=yes\n"
+
 var (
-	nodeName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.,\[\]-]*[A-Za-z0-9\]])?$`)
+	// nodeName is a list of names, each with lists of numbers in brackets, of which one is at its end.
+	nodeName = regexp.MustCompile(`^` + oneNode + `(,` + oneNode + `)*$`)
 	typeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.+-]*$`)
-	amount   = regexp.MustCompile(`^[0-9]+[kKmMgGtTpP]?$`)
-	coreList = regexp.MustCompile(`^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$`)
+	// amount is what Slurm reads as a number of GPUs where a job asks for a type.
+	amount   = regexp.MustCompile(`^[0-9]+([kKmMgGtTpP]([iI]?[bB])?)?$`)
+	coreList = regexp.MustCompile(`^` + numbers + `$`)
+	ranges   = regexp.MustCompile(`([0-9]+)-([0-9]+)`)
+	brackets = regexp.MustCompile(`\[[^]]*\]`)
 )
+
+const (
+	oneRange = `[0-9]+(-[0-9]+)?`
+	numbers  = oneRange + `(,` + oneRange + `)*`
+	oneNode  = `[A-Za-z0-9][A-Za-z0-9_.-]*(\[` + numbers + `\]([A-Za-z0-9_.-]+\[` + numbers + `\])*)?`
+	// mostOfRange is how many numbers Slurm takes in a range of nodes.
+	mostOfRange = 1 << 16
+)
+
+// isNodeName tells whether Slurm takes a name for one node or several. Two words stand for others.
+func isNodeName(name string) bool {
+	return nodeName.MatchString(name) && !strings.EqualFold(name, "default") && !strings.EqualFold(name, "all") &&
+		ascend(strings.Join(brackets.FindAllString(name, -1), ""))
+}
+
+// ascend tells whether no range of a list ends before it begins, or has more numbers than Slurm takes.
+func ascend(list string) bool {
+	for _, r := range ranges.FindAllStringSubmatch(list, -1) {
+		from, err1 := strconv.ParseUint(r[1], 10, 32)
+		to, err2 := strconv.ParseUint(r[2], 10, 32)
+		if err1 != nil || err2 != nil || from > to || to-from >= mostOfRange {
+			return false
+		}
+	}
+	return true
+}
 
 // detectors are the values of AutoDetect for NVIDIA's GPUs.
 var detectors = []string{"nvml", "nvidia", "off"}
@@ -68,7 +104,7 @@ func Render(nodes []Node) (Gres, error) {
 	if len(nodes) == 0 {
 		return Gres{}, errors.New("there is no node, but at least one is wanted")
 	}
-	out := Gres{Nodes: map[string]string{}}
+	out := Gres{Nodes: map[string]string{}, Cgroup: confine}
 	var text strings.Builder
 	kinds := map[string]bool{}
 	seen := map[string]bool{}
@@ -89,9 +125,7 @@ func Render(nodes []Node) (Gres, error) {
 			kinds[kind] = true
 			gres = append(gres, o.name+":"+strconv.Itoa(o.count))
 		}
-		if len(gres) > 0 {
-			out.Nodes[node.Name] = strings.Join(gres, ",")
-		}
+		out.Nodes[node.Name] = strings.Join(gres, ",")
 	}
 	if kinds["mps"] && kinds["shard"] {
 		return Gres{},
@@ -114,9 +148,6 @@ func (n *Node) lines() []string {
 	node := "NodeName=" + n.Name
 	if n.AutoDetect != "" {
 		node += " AutoDetect=" + n.AutoDetect
-	}
-	if len(n.GPUs) == 0 {
-		return []string{node}
 	}
 	var gpus, mps, shards []string
 	for i := range n.GPUs {
@@ -190,16 +221,18 @@ func add(to []offer, name string, count int) []offer {
 // check finds what Slurm would refuse or read as something else.
 func (n *Node) check() error {
 	switch {
-	case !nodeName.MatchString(n.Name):
+	case !isNodeName(n.Name):
 		return errors.New("it is not the name of a node such as \"gpu01\" or \"gpu[01-04]\"")
 	case n.AutoDetect != "" && !slices.Contains(detectors, n.AutoDetect):
 		return fmt.Errorf("AutoDetect is %q, but %s is wanted", n.AutoDetect, strings.Join(detectors, ", "))
-	case len(n.GPUs) == 0 && (n.AutoDetect == "" || n.AutoDetect == "off"):
-		return errors.New("it has no GPU, and none is detected")
+	case len(n.GPUs) == 0:
+		return errors.New("it has no GPU: list them in gpus, also where Slurm detects them, as it (seen with 22.05) ignores each GPU that " +
+			"Gres in slurm.conf does not count")
 	}
 	untyped := func(g GPU) bool { return !g.typed() }
 	if slices.ContainsFunc(n.GPUs, GPU.typed) && slices.ContainsFunc(n.GPUs, untyped) {
-		return errors.New("some of its GPUs have a type and others none, with which slurmd does not start; write a type for all or for none")
+		return errors.New("some of its GPUs have a type and others none, with which slurmd (seen with 22.05 and 24.11) does not start; write a " +
+			"type for all or for none")
 	}
 	minors, capabilities := map[int]bool{}, map[int]bool{}
 	for i := range n.GPUs {
@@ -223,8 +256,8 @@ func (g *GPU) check(capabilities map[int]bool) error {
 	case g.Minor < 0:
 		return errors.New("its number is below zero")
 	case g.Type != "" && !validType(g.Type):
-		return fmt.Errorf("%q is not a type such as \"a100\"", g.Type)
-	case g.Cores != "" && !coreList.MatchString(g.Cores):
+		return fmt.Errorf("%q is not a type such as \"a100\"%s", g.Type, whyNoType(g.Type))
+	case g.Cores != "" && (!coreList.MatchString(g.Cores) || !ascend(g.Cores)):
 		return fmt.Errorf("%q is not a list of cores such as \"0-15,32-47\"", g.Cores)
 	case g.MPS < 0 || g.Shards < 0:
 		return errors.New("a number of parts is below zero")
@@ -237,7 +270,7 @@ func (g *GPU) check(capabilities map[int]bool) error {
 	}
 	for _, m := range g.MIG {
 		if !validType(m.Type) {
-			return fmt.Errorf("%q is not the type of a MIG device such as \"1g.10gb\"", m.Type)
+			return fmt.Errorf("%q is not the type of a MIG device such as \"1g.10gb\"%s", m.Type, whyNoType(m.Type))
 		}
 		if len(m.Capabilities) != 2 {
 			return fmt.Errorf("MIG device %q has %d capability devices, but two are wanted: those of its GPU instance and of its compute "+
@@ -258,5 +291,16 @@ func (g *GPU) check(capabilities map[int]bool) error {
 	return nil
 }
 
-// validType tells whether Slurm takes a type for one, and not for a number, such as "4" or "4k".
-func validType(name string) bool { return typeName.MatchString(name) && !amount.MatchString(name) }
+// validType tells whether Slurm takes a type for one, and not for a number, such as "4" or "4k", or for
+// a word of its own.
+func validType(name string) bool {
+	return typeName.MatchString(name) && !amount.MatchString(name) && !strings.EqualFold(name, "no_consume")
+}
+
+// whyNoType says more of a name that is no type, where that does not show.
+func whyNoType(name string) string {
+	if amount.MatchString(name) {
+		return ": Slurm (seen with 22.05 and 24.11) reads it as how many GPUs a job asks for"
+	}
+	return ""
+}

@@ -25,7 +25,7 @@ func TestRender(t *testing.T) {
 			}},
 			{Minor: 1, Type: "a100"},
 		}},
-		{Name: "auto", AutoDetect: "nvml"},
+		{Name: "auto", AutoDetect: "nvml", GPUs: []slurm.GPU{{Minor: 0}, {Minor: 1}}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -44,13 +44,16 @@ NodeName=mig AutoDetect=off Name=gpu Type=1g.10gb MultipleFiles=/dev/nvidia0,/de
 NodeName=mig AutoDetect=off Name=gpu Type=1g.10gb MultipleFiles=/dev/nvidia0,/dev/nvidia-caps/nvidia-cap66,/dev/nvidia-caps/nvidia-cap68 ` +
 			`Cores=0-7
 NodeName=mig AutoDetect=off Name=gpu Type=a100 File=/dev/nvidia1
-NodeName=auto AutoDetect=nvml
+NodeName=auto AutoDetect=nvml Name=gpu File=/dev/nvidia0
+NodeName=auto AutoDetect=nvml Name=gpu File=/dev/nvidia1
 `,
 		Types: "gpu,mps",
 		Nodes: map[string]string{
 			"gpu[01-02]": "gpu:a100:3,gpu:t4:1,mps:200",
 			"mig":        "gpu:3g.40gb:1,gpu:1g.10gb:2,gpu:a100:1",
+			"auto":       "gpu:2",
 		},
+		Cgroup: "ConstrainDevices=yes\n",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -62,17 +65,31 @@ func TestRenderRefuses(t *testing.T) {
 		return []slurm.MIGDevice{{Type: "1g.10gb", Capabilities: capabilities}}
 	}
 	for says, nodes := range map[string][]slurm.Node{
-		"there is no node":                        nil,
-		"by MPS and another in shards":            {{Name: "n", GPUs: []slurm.GPU{{MPS: 100}}}, {Name: "m", GPUs: []slurm.GPU{{Shards: 4}}}},
-		`node "n": some of its GPUs have a type`:  {{Name: "n", GPUs: []slurm.GPU{{Type: "a100"}, {Minor: 1}}}},
-		`"4k" is not a type`:                      {{Name: "n", GPUs: []slurm.GPU{{Type: "4k"}}}},
+		"there is no node":                         nil,
+		"by MPS and another in shards":             {{Name: "n", GPUs: []slurm.GPU{{MPS: 100}}}, {Name: "m", GPUs: []slurm.GPU{{Shards: 4}}}},
+		`node "n": some of its GPUs have a type`:   {{Name: "n", GPUs: []slurm.GPU{{Type: "a100"}, {Minor: 1}}}},
+		`"4k" is not a type such as "a100": Slurm`: {{Name: "n", GPUs: []slurm.GPU{{Type: "4k"}}}},
+		`"no_consume" is not a type`:               {{Name: "n", GPUs: []slurm.GPU{{Type: "no_consume"}}}},
+		`"4GiB" is not a type`:                     {{Name: "n", GPUs: []slurm.GPU{{Type: "4GiB"}}}},
+		`"1gb" is not the type of a MIG device`: {
+			{Name: "n", GPUs: []slurm.GPU{{MIG: []slurm.MIGDevice{{Type: "1gb", Capabilities: []int{1, 2}}}}}},
+		},
+		`node "gpu[2-1]": it is not the name`:     {{Name: "gpu[2-1]", GPUs: []slurm.GPU{{}}}},
+		`node "gpu[01": it is not the name`:       {{Name: "gpu[01", GPUs: []slurm.GPU{{}}}},
+		`node "gpu01,": it is not the name`:       {{Name: "gpu01,", GPUs: []slurm.GPU{{}}}},
+		`node "gpu[1-2]x": it is not the name`:    {{Name: "gpu[1-2]x", GPUs: []slurm.GPU{{}}}},
+		`node "gpu[0-70000]": it is not the`:      {{Name: "gpu[0-70000]", GPUs: []slurm.GPU{{}}}},
+		`node "ALL": it is not the name`:          {{Name: "ALL", GPUs: []slurm.GPU{{}}}},
+		`node "Default": it is not the name`:      {{Name: "Default", GPUs: []slurm.GPU{{}}}},
+		`node "auto": it has no GPU: list them`:   {{Name: "auto", AutoDetect: "nvml"}},
+		`"15-0" is not a list of cores`:           {{Name: "n", GPUs: []slurm.GPU{{Cores: "15-0"}}}},
 		`node "": it is not the name`:             {{GPUs: []slurm.GPU{{}}}},
 		`node "a b": it is not the name`:          {{Name: "a b", GPUs: []slurm.GPU{{}}}},
 		`node "a\nName=x": it is not`:             {{Name: "a\nName=x", GPUs: []slurm.GPU{{}}}},
 		`AutoDetect is "rsmi"`:                    {{Name: "n", AutoDetect: "rsmi"}},
 		`node "n": it has no GPU`:                 {{Name: "n"}},
 		`node "o": it has no GPU`:                 {{Name: "o", AutoDetect: "off"}},
-		`node "n" is there twice`:                 {{Name: "n", AutoDetect: "nvml"}, {Name: "n", AutoDetect: "nvml"}},
+		`node "n" is there twice`:                 {{Name: "n", GPUs: []slurm.GPU{{}}}, {Name: "n", GPUs: []slurm.GPU{{}}}},
 		`/dev/nvidia1 is there twice`:             {{Name: "n", GPUs: []slurm.GPU{{Minor: 1}, {Minor: 1}}}},
 		`/dev/nvidia-1: its number`:               {{Name: "n", GPUs: []slurm.GPU{{Minor: -1}}}},
 		`"a 100" is not a type`:                   {{Name: "n", GPUs: []slurm.GPU{{Type: "a 100"}}}},

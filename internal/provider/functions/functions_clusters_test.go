@@ -54,6 +54,9 @@ func TestClusterFunctionsRefuse(t *testing.T) {
 		`slurm_gres([{ name = "n", gpus = [{ device = 0, shards = "2x" }] }])`:               `shards: a number is wanted`,
 		`slurm_gres([{ name = "n", gpus = [{ device = 0, mig = [{ type = "1g.5gb" }] }] }])`: `0 capability devices, but two are wanted`,
 		`slurm_gres([{ name = "n", gpus = [{ device = 0, mps = 100, shards = 2 }] }])`:       `by MPS and in shards`,
+		`slurm_gres([{ name = "n", auto_detect = "nvml" }])`:                                 `it has no GPU: list them in gpus`,
+		`slurm_gres([{ name = "n", gpus = [{ device = 0, type = "1g" }] }])`: `"1g" is not a type such as "a100": Slurm (seen with ` +
+			`22.05 and 24.11) reads it as how many GPUs a job asks for`,
 	} {
 		pattern := `(?i)` + strings.ReplaceAll(regexp.QuoteMeta(says), " ", `\s+`)
 		steps = append(steps, resource.TestStep{
@@ -82,9 +85,10 @@ output "slurm" {
 		ConfigStateChecks: []statecheck.StateCheck{
 			statecheck.ExpectKnownOutputValue("config", knownvalue.StringRegexp(regexp.MustCompile(`replicas: 7`))),
 			statecheck.ExpectKnownOutputValue("slurm", knownvalue.ObjectExact(map[string]knownvalue.Check{
-				"conf":       knownvalue.StringExact("NodeName=n Name=gpu File=/dev/nvidia0\nNodeName=n Name=mps Count=7 File=/dev/nvidia0\n"),
-				"gres_types": knownvalue.StringExact("gpu,mps"),
-				"gres":       knownvalue.MapExact(map[string]knownvalue.Check{"n": knownvalue.StringExact("gpu:1,mps:7")}),
+				"conf":        knownvalue.StringExact("NodeName=n Name=gpu File=/dev/nvidia0\nNodeName=n Name=mps Count=7 File=/dev/nvidia0\n"),
+				"gres_types":  knownvalue.StringExact("gpu,mps"),
+				"gres":        knownvalue.MapExact(map[string]knownvalue.Check{"n": knownvalue.StringExact("gpu:1,mps:7")}),
+				"cgroup_conf": knownvalue.StringExact("ConstrainDevices=yes\n"),
 			})),
 		},
 	})

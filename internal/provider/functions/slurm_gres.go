@@ -20,18 +20,25 @@ func NewSlurmGres() function.Function {
 			"sharding. It returns an object with\n\n" +
 			"- `conf`: the text of `gres.conf`;\n" +
 			"- `gres_types`: the value of `GresTypes` in `slurm.conf`;\n" +
-			"- `gres`: the value of `Gres` in `slurm.conf` for each node. Slurm drains nodes that have less than it says. " +
-			"A node whose GPUs are only detected is missing.",
+			"- `gres`: the value of `Gres` in `slurm.conf` for each node. Slurm drains nodes that have less than it says, and ignores " +
+			"what they have beyond it;\n" +
+			"- `cgroup_conf`: what `cgroup.conf` has to say, with `task/cgroup` among the plugins in `TaskPlugin` of `slurm.conf`. " +
+			"`CUDA_VISIBLE_DEVICES` of a job is the position of its GPU among those of its node here, MIG devices included, and no number " +
+			"of a device; it names the job's own only where `ConstrainDevices=yes` closes the others to the job. GPUs of a node that are " +
+			"not listed stay open to its jobs even so, and come first if their numbers are lower.\n\n" +
+			"Seen with Slurm 22.05.8 and 24.11.5.",
 		Parameters: []function.Parameter{
 			function.DynamicParameter{
 				Name: "nodes",
 				MarkdownDescription: "A list of objects, each for one node or for several that are alike, with\n\n" +
 					"- `name`: the node's name in `slurm.conf`, as in `gpu01` or `gpu[01-04]`;\n" +
-					"- `auto_detect`: `nvml` or `nvidia` to have Slurm ask the driver too, `off` to keep it from that; optional;\n" +
-					"- `gpus`: a list of objects, optional when GPUs are detected, with\n" +
+					"- `auto_detect`: `nvml` or `nvidia` (from Slurm 24.11 on) to have Slurm ask the driver too, which drains a node that differs, " +
+					"`off` to keep it from that; optional;\n" +
+					"- `gpus`: a list of objects, also when GPUs are detected, with\n" +
 					"  - `device`: the number of the device node, 3 for `/dev/nvidia3`;\n" +
-					"  - `type`: what jobs ask for, as in `a100`; optional;\n" +
-					"  - `cores`: the CPU cores beside the GPU, as in `0-15`; optional;\n" +
+					"  - `type`: what jobs ask for, as in `a100`, in upper or lower case as here; of all GPUs of a node or of none;\n" +
+					"  - `cores`: the CPU cores beside the GPU, as in `0-15`; optional. Slurm counts cores, socket after socket, as `lstopo -l` " +
+					"does, while `nvidia-smi topo -m` lists hardware threads; 24.11.5 drains a node that has fewer;\n" +
 					"  - at most one of `mps`, the number of its parts (usually 100, for percents of threads), `shards`, the number of jobs " +
 					"that may have it at once, and `mig`, a list of MIG devices as objects with `type`, as in `1g.10gb`, and `capabilities`, " +
 					"the numbers of the capability devices of its GPU instance and of its compute instance, from `/proc/driver/nvidia-caps/mig-minors`.",
@@ -42,16 +49,18 @@ func NewSlurmGres() function.Function {
 }
 
 var gresType = map[string]attr.Type{
-	"conf":       types.StringType,
-	"gres_types": types.StringType,
-	"gres":       types.MapType{ElemType: types.StringType},
+	"conf":        types.StringType,
+	"gres_types":  types.StringType,
+	"gres":        types.MapType{ElemType: types.StringType},
+	"cgroup_conf": types.StringType,
 }
 
 // gres is the result as Terraform has it.
 type gres struct {
-	Conf  string            `tfsdk:"conf"`
-	Types string            `tfsdk:"gres_types"`
-	Nodes map[string]string `tfsdk:"gres"`
+	Conf   string            `tfsdk:"conf"`
+	Types  string            `tfsdk:"gres_types"`
+	Nodes  map[string]string `tfsdk:"gres"`
+	Cgroup string            `tfsdk:"cgroup_conf"`
 }
 
 func writeGres(v tftypes.Value) (any, error) {

@@ -118,7 +118,8 @@ func attributes(ctx context.Context) map[string]schema.Attribute {
 		"isolation": tfschema.ComputedText("What keeps the share apart from others on the same device: `hardware`, `memory` (address spaces " +
 			"of its own, but a fault of one process can end the others), or `none`."),
 		"enforcement": tfschema.ComputedText("What holds the share to its part: `hardware`, `per_container`, `per_process` (two processes may " +
-			"take it twice), `advisory` (a program may lift it), or `none`."),
+			"take it twice), `advisory` (a program may lift it; always by MPS before driver 550.163, whose clients may change its daemon), or " +
+			"`none`."),
 		"fraction": tfschema.ComputedDecimal("The part of a GPU that the share counts for, summed over its devices."),
 		"drift":    report.DriftAttribute("Where the host differs"),
 	}

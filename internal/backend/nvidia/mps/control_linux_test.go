@@ -1,6 +1,8 @@
 package mps_test
 
 import (
+	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -50,6 +52,58 @@ func TestCommands(t *testing.T) {
 		}
 		if servers, err := c.Servers(ctx); err != nil || len(servers) > 0 {
 			t.Errorf("servers %v, %v", servers, err)
+		}
+	})
+}
+
+// TestNothingThatADaemonMisreadsIsSent gives daemons random settings: what is taken is what they then have, and
+// what is not taken leaves them as they were. They cut "1536M" to 1 GiB, read "1T" as 1 MiB, keep the old
+// percentage for one that they do not take, and say none of it.
+func TestNothingThatADaemonMisreadsIsSent(t *testing.T) {
+	t.Parallel()
+	everyDaemon(t, nil, func(t *testing.T, h *host) {
+		h.ensure(mpsconf.Spec{Name: "training", Devices: []string{gpu1}, User: new(0)})
+		c, ctx := h.control("training"), t.Context()
+		random := rand.New(rand.NewPCG(16, 18)) //nolint:gosec // the same in each run
+		var taken int
+		hold := func(err error, took, kept bool, what any) {
+			t.Helper()
+			switch {
+			case err == nil && !took:
+				t.Errorf("%v was taken, and the daemon has something else", what)
+			case err != nil && (!kept || !backend.Is(err, backend.InvalidParameter)):
+				t.Errorf("%v was not taken, and has changed something or reached the daemon: %v", what, err)
+			case err == nil:
+				taken++
+			}
+		}
+		threads, limit := 100.0, gpu.Bytes(0)
+		for range 25 {
+			want := []float64{
+				float64(random.IntN(1200)-100) / 10, random.Float64() * 100, math.NaN(), math.Inf(1), 0.04, 1e-9, 1e1, 33.35,
+			}[random.IntN(8)]
+			err := c.SetThreads(ctx, mps.NextServer, want)
+			have, readErr := c.Threads(ctx, mps.NextServer)
+			if readErr != nil {
+				t.Fatal(readErr)
+			}
+			hold(err, have == want, have == threads, want)
+			threads = have
+
+			bytes := []gpu.Bytes{
+				gpu.Bytes(random.IntN(2048)) * gpu.MiB, gpu.Bytes(random.IntN(2000)) * gib, gpu.Bytes(random.Int64N(1 << 42)),
+				1 << 62, math.MaxUint64, 1,
+			}[random.IntN(6)]
+			err = c.SetMemoryLimit(ctx, mps.NextServer, 0, bytes)
+			has, readErr := c.MemoryLimit(ctx, mps.NextServer, 0)
+			if readErr != nil {
+				t.Fatal(readErr)
+			}
+			hold(err, has == bytes, has == limit, bytes)
+			limit = has
+		}
+		if taken < 10 {
+			t.Errorf("%d settings were taken", taken)
 		}
 	})
 }
