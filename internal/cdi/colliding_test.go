@@ -108,7 +108,7 @@ func TestACopyOfAShareIsNamed(t *testing.T) {
 func TestPodmanFindsNoCollidingDevice(t *testing.T) {
 	for _, program := range []string{"podman", "unshare", "runc", "busybox"} {
 		if _, err := exec.LookPath(program); err != nil {
-			t.Skipf("there is no %s: apt-get install podman runc busybox-static util-linux", program)
+			t.Skipf("there is no %s: apt-get install --no-install-recommends podman runc busybox-static util-linux", program)
 		}
 	}
 	if os.Geteuid() != 0 {
