@@ -108,6 +108,10 @@ func (d *Directory) List() (out []gpu.HandedShare, foreign []string, err error) 
 		have := spec.Devices[0].ContainerEdits
 		found.Environment = environment(have)
 		_, found.Note = host.edits(devicesOf(have))
+		if files := host.colliding(found.CDIDevice); len(files) > 0 {
+			found.Note = fmt.Sprintf("Its CDI device is in several files of one directory, which container runtimes take for none: remove %s.",
+				strings.Join(slices.DeleteFunc(files, func(file string) bool { return file == d.file(name) }), ", "))
+		}
 		found.LimitsContainers = limitsMemory(have) && wantsLimits(have) && d.hasCgroup2()
 		out = append(out, found)
 	}

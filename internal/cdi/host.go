@@ -83,18 +83,51 @@ func (s *specifications) edits(uuids []string) (edits specs.ContainerEdits, note
 }
 
 func (s *specifications) missing(name string) string {
+	if files := s.colliding(name); len(files) > 0 {
+		return fmt.Sprintf("The host's CDI device %s is in several files of one directory, which container runtimes take for none, also "+
+			"where another directory has it, so containers get the share without the driver's libraries: leave one of %s, remove the "+
+			"rest, and apply again.", name, strings.Join(files, ", "))
+	}
 	note := fmt.Sprintf("The host has no CDI device %s, so containers get the share without the driver's libraries: "+
 		"write the host's specification with \"nvidia-ctk cdi generate --device-name-strategy=uuid --output=/etc/cdi/nvidia.yaml\" and apply "+
 		"again, "+
 		"request a device of %s/%s beside the share, or have the libraries in the image.", name, hostVendor, hostClass)
 	broken := s.GetErrors()
 	for _, file := range slices.Sorted(maps.Keys(broken)) {
+		if s.loaded(file) { // another device collides, which hides nothing else in the file
+			continue
+		}
 		note += fmt.Sprintf(" %s cannot be read: %s.", file, strings.ReplaceAll(errors.Join(broken[file]...).Error(), "\n", "; "))
 	}
 	for _, file := range s.barred {
 		note += fmt.Sprintf(" %s is no file, and container runtimes may wait for it without end: remove it.", file)
 	}
 	return note
+}
+
+func (s *specifications) loaded(file string) bool {
+	return slices.ContainsFunc(s.ListVendors(), func(vendor string) bool {
+		return slices.ContainsFunc(s.GetVendorSpecs(vendor), func(spec *cdi.Spec) bool { return spec.GetPath() == file })
+	})
+}
+
+// colliding are files that have a device in common with another one of their directory: then no runtime finds it, whatever other
+// directories have. The library only says so in words.
+func (s *specifications) colliding(device string) []string {
+	vendor, class, name := parser.ParseDevice(device)
+	inDirectory := map[string][]string{}
+	for _, spec := range s.GetVendorSpecs(vendor) {
+		if spec.GetClass() == class && spec.GetDevice(name) != nil {
+			dir := filepath.Dir(spec.GetPath())
+			inDirectory[dir] = append(inDirectory[dir], spec.GetPath())
+		}
+	}
+	for _, dir := range slices.Sorted(maps.Keys(inDirectory)) {
+		if files := inDirectory[dir]; len(files) > 1 {
+			return files
+		}
+	}
+	return nil
 }
 
 // distinct drops what several GPUs of a host have in common.

@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -33,9 +34,48 @@ type Config struct {
 	// MIGStrategy is how nodes offer MIG devices: "none", "single" or "mixed". "" leaves it
 	// to the plugin's flags.
 	MIGStrategy string
+	// Flags are the plugin's other flags, nil for none: those of the command line and of the environment come first.
+	Flags *Flags
 	// TimeSlicing and MPS are ways of sharing, of which a node has at most one.
 	TimeSlicing *Sharing
 	MPS         *Sharing
+}
+
+// Flags are named as in the file. Nil leaves a flag to the plugin.
+type Flags struct {
+	FailOnInitError         *bool        `yaml:"failOnInitError,omitempty"`
+	MPSRoot                 *string      `yaml:"mpsRoot,omitempty"`
+	NVIDIADriverRoot        *string      `yaml:"nvidiaDriverRoot,omitempty"`
+	NVIDIADevRoot           *string      `yaml:"nvidiaDevRoot,omitempty"`
+	GDRCopyEnabled          *bool        `yaml:"gdrcopyEnabled,omitempty"`
+	GDSEnabled              *bool        `yaml:"gdsEnabled,omitempty"`
+	MOFEDEnabled            *bool        `yaml:"mofedEnabled,omitempty"`
+	DeviceDiscoveryStrategy *string      `yaml:"deviceDiscoveryStrategy,omitempty"`
+	Plugin                  *PluginFlags `yaml:"plugin,omitempty"`
+}
+
+// PluginFlags are those that feature discovery, which reads the same file, has not.
+type PluginFlags struct {
+	PassDeviceSpecs *bool `yaml:"passDeviceSpecs,omitempty"`
+	// DeviceListStrategy is how the plugin tells a container's devices to the runtime, nil for its own way.
+	DeviceListStrategy  Strategies `yaml:"deviceListStrategy,omitempty"`
+	DeviceIDStrategy    *string    `yaml:"deviceIDStrategy,omitempty"`
+	CDIAnnotationPrefix *string    `yaml:"cdiAnnotationPrefix,omitempty"`
+	NVIDIACTKPath       *string    `yaml:"nvidiaCTKPath,omitempty"`
+	ContainerDriverRoot *string    `yaml:"containerDriverRoot,omitempty"`
+	// SharedDevicesAllocationPolicy is not known to the plugin before v0.20.0, which passes over it.
+	SharedDevicesAllocationPolicy *string `yaml:"sharedDevicesAllocationPolicy,omitempty"`
+}
+
+// Strategies are one or several.
+type Strategies []string
+
+// MarshalYAML writes one as it is, which old releases of the plugin want.
+func (s Strategies) MarshalYAML() (any, error) {
+	if len(s) == 1 {
+		return s[0], nil
+	}
+	return []string(s), nil
 }
 
 // Sharing offers each device several times.
@@ -50,8 +90,14 @@ type Sharing struct {
 	FailRequestsGreaterThanOne *bool
 }
 
-// The strategies of the plugin.
-var strategies = []string{"none", "single", "mixed"}
+// What the plugin's flags may be.
+var (
+	migStrategies       = []string{"none", "single", "mixed"}
+	discoveryStrategies = []string{"auto", "nvml", "tegra"}
+	listStrategies      = []string{"envvar", "volume-mounts", "cdi-annotations", "cdi-cri"}
+	idStrategies        = []string{"uuid", "index"}
+	allocationPolicies  = []string{"distributed", "packed"}
+)
 
 const (
 	prefix = "nvidia.com/"
@@ -70,27 +116,85 @@ var profile = regexp.MustCompile(`^([1-9]c\.)?[1-9]g\.[0-9]+gb([.-][a-z]+)*$`)
 // resource is a name that Kubernetes takes, after the prefix.
 var resource = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$`)
 
-// check finds what the plugin would refuse, on some node at least.
+// check finds what the plugin would refuse, on some node at least. It says so by the names of device_plugin_config's attributes.
 func (c *Config) check() error {
-	if c.MIGStrategy != "" && !slices.Contains(strategies, c.MIGStrategy) {
-		return fmt.Errorf("the MIG strategy is %q, but %s is wanted", c.MIGStrategy, strings.Join(strategies, ", "))
+	if err := oneOf("mig_strategy", c.MIGStrategy, migStrategies); c.MIGStrategy != "" && err != nil {
+		return err
+	}
+	if c.Flags != nil {
+		if err := c.Flags.check(); err != nil {
+			return fmt.Errorf("flags: %w", err)
+		}
 	}
 	if c.TimeSlicing != nil && c.MPS != nil {
-		return errors.New("a device is shared by time-slicing or by MPS, but both are given")
+		return errors.New("a device is shared by time_slicing or by mps, but both are given")
 	}
 	if c.TimeSlicing != nil {
 		if err := c.TimeSlicing.check(c.timeSliced); err != nil {
-			return fmt.Errorf("time-slicing: %w", err)
+			return fmt.Errorf("time_slicing: %w", err)
 		}
 	}
 	if c.MPS != nil {
 		if err := c.MPS.check(served); err != nil {
-			return fmt.Errorf("MPS: %w", err)
+			return fmt.Errorf("mps: %w", err)
 		}
 		if c.MIGStrategy != "" && c.MIGStrategy != "none" {
-			return fmt.Errorf("MPS: with the MIG strategy %q the plugin (v0.20.0) ends at its start on a node that has a MIG device; "+
-				"write \"none\", or share by time-slicing", c.MIGStrategy)
+			return fmt.Errorf("mps: with the MIG strategy %q the plugin (v0.20.0) ends at its start on a node that has a MIG device; "+
+				"write mig_strategy = \"none\", or share by time_slicing", c.MIGStrategy)
 		}
+	}
+	return nil
+}
+
+func oneOf(flag, value string, of []string) error {
+	if slices.Contains(of, value) {
+		return nil
+	}
+	return fmt.Errorf("%s is %q, but %s is wanted", flag, value, strings.Join(of, ", "))
+}
+
+// check finds what the plugin refuses, and what would leave it without devices or files to give.
+func (f *Flags) check() error {
+	plugin := f.Plugin
+	if plugin == nil {
+		plugin = &PluginFlags{}
+	}
+	for _, flag := range []struct {
+		name  string
+		value *string
+		of    []string // nil for a path of the node
+	}{
+		{"device_discovery_strategy", f.DeviceDiscoveryStrategy, discoveryStrategies},
+		{"mps_root", f.MPSRoot, nil},
+		{"nvidia_dev_root", f.NVIDIADevRoot, nil},
+		{"nvidia_driver_root", f.NVIDIADriverRoot, nil},
+		{"plugin: container_driver_root", plugin.ContainerDriverRoot, nil},
+		{"plugin: device_id_strategy", plugin.DeviceIDStrategy, idStrategies},
+		{"plugin: nvidia_ctk_path", plugin.NVIDIACTKPath, nil},
+		{"plugin: shared_devices_allocation_policy", plugin.SharedDevicesAllocationPolicy, allocationPolicies},
+	} {
+		if flag.value == nil {
+			continue
+		}
+		if flag.of == nil && !path.IsAbs(*flag.value) {
+			return fmt.Errorf("%s is %q, but a path that begins with / is wanted", flag.name, *flag.value)
+		}
+		if flag.of != nil {
+			if err := oneOf(flag.name, *flag.value, flag.of); err != nil {
+				return err
+			}
+		}
+	}
+	if plugin.DeviceListStrategy != nil && len(plugin.DeviceListStrategy) == 0 {
+		return errors.New("plugin: device_list_strategy is empty, and pods would get no device; leave it out for the plugin's own, envvar")
+	}
+	for _, strategy := range plugin.DeviceListStrategy {
+		if err := oneOf("plugin: device_list_strategy", strategy, listStrategies); err != nil {
+			return err
+		}
+	}
+	if p := plugin.CDIAnnotationPrefix; p != nil && *p == "" {
+		return errors.New("plugin: cdi_annotation_prefix is empty; leave it out for the plugin's own, cdi.k8s.io/")
 	}
 	return nil
 }
@@ -108,6 +212,9 @@ func (s *Sharing) check(special func(name string, replicas int) error) error {
 			offered += shared
 		}
 		switch {
+		case strings.HasPrefix(name, mig) && strings.Contains(name, "+"):
+			return fmt.Errorf("%q is not the name of a resource: the plugin has a dot in place of the plus sign; write %q",
+				given, strings.ReplaceAll(given, "+", "."))
 		case !strings.HasPrefix(name, prefix) || !resource.MatchString(strings.TrimPrefix(name, prefix)):
 			return fmt.Errorf("%q is not the name of a resource such as %q", given, whole)
 		case strings.HasSuffix(name, shared):
@@ -143,7 +250,7 @@ func (c *Config) timeSliced(name string, _ int) error {
 func served(name string, replicas int) error {
 	switch {
 	case strings.HasPrefix(name, mig):
-		return fmt.Errorf("%q are MIG devices, which the plugin does not share by MPS; use time-slicing, or whole GPUs as %q", name, whole)
+		return fmt.Errorf("%q are MIG devices, which the plugin does not share by MPS; use time_slicing, or whole GPUs as %q", name, whole)
 	case name != whole:
 		return fmt.Errorf("the plugin shares %q only, but %q is given", whole, name)
 	case replicas > catalog.MPSClients("", ""): // the plugin (v0.20.0) enforces it, whatever the driver

@@ -38,6 +38,31 @@ sharing:
         replicas: 2
 `,
 		},
+		"flags": {
+			deviceplugin.Config{MIGStrategy: "none", Flags: &deviceplugin.Flags{
+				FailOnInitError: &no, NVIDIADriverRoot: pointer("/run/nvidia/driver"), Plugin: &deviceplugin.PluginFlags{
+					PassDeviceSpecs: &yes, DeviceListStrategy: deviceplugin.Strategies{"envvar", "cdi-cri"}, DeviceIDStrategy: pointer("index"),
+					SharedDevicesAllocationPolicy: pointer("packed"),
+				},
+			}},
+			`version: v1
+flags:
+  migStrategy: none
+  failOnInitError: false
+  nvidiaDriverRoot: /run/nvidia/driver
+  plugin:
+    passDeviceSpecs: true
+    deviceListStrategy:
+      - envvar
+      - cdi-cri
+    deviceIDStrategy: index
+    sharedDevicesAllocationPolicy: packed
+`,
+		},
+		"one strategy": {
+			flags(deviceplugin.PluginFlags{DeviceListStrategy: deviceplugin.Strategies{"cdi-cri"}}),
+			"version: v1\nflags:\n  plugin:\n    deviceListStrategy: cdi-cri\n",
+		},
 		"MPS": {
 			deviceplugin.Config{MPS: &deviceplugin.Sharing{Replicas: map[string]int{"nvidia.com/gpu": 48}}},
 			"version: v1\nsharing:\n  mps:\n    resources:\n      - name: nvidia.com/gpu\n        replicas: 48\n",
@@ -53,6 +78,12 @@ sharing:
 	}
 }
 
+func flags(plugin deviceplugin.PluginFlags) deviceplugin.Config {
+	return deviceplugin.Config{Flags: &deviceplugin.Flags{Plugin: &plugin}}
+}
+
+func pointer[T any](to T) *T { return &to }
+
 func TestRenderRefuses(t *testing.T) {
 	yes := true
 	slices := func(replicas map[string]int) *deviceplugin.Sharing {
@@ -60,10 +91,10 @@ func TestRenderRefuses(t *testing.T) {
 	}
 	long := "nvidia.com/" + strings.Repeat("g", 46) // ".shared" makes it 64
 	for says, config := range map[string]deviceplugin.Config{
-		`MIG strategy is "both", but none, single, mixed is wanted`: {MIGStrategy: "both"},
+		`mig_strategy is "both", but none, single, mixed is wanted`: {MIGStrategy: "both"},
 		`but both are given`:             {TimeSlicing: slices(map[string]int{"gpu": 2}), MPS: slices(map[string]int{"gpu": 2})},
-		`time-slicing: it has no`:        {TimeSlicing: slices(nil)},
-		`MPS: it has no resource`:        {MPS: slices(nil)},
+		`time_slicing: it has no`:        {TimeSlicing: slices(nil)},
+		`mps: it has no resource`:        {MPS: slices(nil)},
 		`"gpu" has 1 replicas`:           {TimeSlicing: slices(map[string]int{"gpu": 1})},
 		`"gpu" has -4 replicas`:          {MPS: slices(map[string]int{"gpu": -4})},
 		`"amd.com/gpu" is not the name`:  {TimeSlicing: slices(map[string]int{"amd.com/gpu": 2})},
@@ -75,7 +106,18 @@ func TestRenderRefuses(t *testing.T) {
 		`"nvidia.com/mig-1g.10gb" exists with the MIG strategy "mixed" only, but it is "single"`: {
 			MIGStrategy: "single", TimeSlicing: slices(map[string]int{"mig-1g.10gb": 2}),
 		},
-		`"mig-1g.10gb+me" is not the name`: {
+		`flags: plugin: device_id_strategy is "name", but uuid, index is`: flags(deviceplugin.PluginFlags{DeviceIDStrategy: pointer("name")}),
+		`device_list_strategy is "cdi", but envvar, volume-mounts, cdi-`: flags(
+			deviceplugin.PluginFlags{DeviceListStrategy: []string{"envvar", "cdi"}}),
+		`device_list_strategy is empty, and pods would get no device`: flags(deviceplugin.PluginFlags{DeviceListStrategy: []string{}}),
+		`policy is "spread", but distributed, packed is wanted`: flags(
+			deviceplugin.PluginFlags{SharedDevicesAllocationPolicy: pointer("spread")}),
+		`cdi_annotation_prefix is empty; leave it out`:                   flags(deviceplugin.PluginFlags{CDIAnnotationPrefix: pointer("")}),
+		`nvidia_ctk_path is "nvidia-ctk", but a path that begins with /`: flags(deviceplugin.PluginFlags{NVIDIACTKPath: pointer("nvidia-ctk")}),
+		`flags: device_discovery_strategy is "pci", but auto, nvml, tegra`: {
+			Flags: &deviceplugin.Flags{DeviceDiscoveryStrategy: pointer("pci")},
+		},
+		`dot in place of the plus sign; write "mig-1g.10gb.me"`: {
 			MIGStrategy: "mixed", TimeSlicing: slices(map[string]int{"mig-1g.10gb+me": 2}),
 		},
 		`"nvidia.com/mig-small" is not the resource of a MIG profil`: {TimeSlicing: slices(map[string]int{"mig-small": 2})},

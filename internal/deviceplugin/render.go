@@ -3,8 +3,8 @@ package deviceplugin
 import (
 	"bytes"
 	"fmt"
-	"maps"
 	"slices"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -17,7 +17,8 @@ type file struct {
 }
 
 type fileFlags struct {
-	MIGStrategy string `yaml:"migStrategy"`
+	MIGStrategy string `yaml:"migStrategy,omitempty"`
+	Flags       `yaml:",inline"`
 }
 
 type fileSharing struct {
@@ -42,8 +43,11 @@ func Render(c *Config) ([]byte, error) {
 		return nil, err
 	}
 	out := file{Version: Version}
-	if c.MIGStrategy != "" {
+	if c.MIGStrategy != "" || c.Flags != nil {
 		out.Flags = &fileFlags{MIGStrategy: c.MIGStrategy}
+	}
+	if c.Flags != nil {
+		out.Flags.Flags = *c.Flags
 	}
 	if c.TimeSlicing != nil || c.MPS != nil {
 		out.Sharing = &fileSharing{TimeSlicing: c.TimeSlicing.file(), MPS: c.MPS.file()}
@@ -62,8 +66,9 @@ func (s *Sharing) file() *fileResources {
 		return nil
 	}
 	out := &fileResources{RenameByDefault: s.RenameByDefault, FailRequestsGreaterThanOne: s.FailRequestsGreaterThanOne}
-	for _, name := range slices.Sorted(maps.Keys(s.Replicas)) {
-		out.Resources = append(out.Resources, fileResource{Name: full(name), Replicas: s.Replicas[name]})
+	for name, n := range s.Replicas {
+		out.Resources = append(out.Resources, fileResource{Name: full(name), Replicas: n})
 	}
+	slices.SortFunc(out.Resources, func(a, b fileResource) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }

@@ -49,10 +49,17 @@ type Entry struct {
 func (c Config) Entries(label string) ([]Entry, error) {
 	entries, ok := c[label]
 	if !ok {
-		return nil, fmt.Errorf("there is no label %q; there are %s", label, strings.Join(c.Labels(), ", "))
+		err := fmt.Errorf("there is no label %q; there are %s", label, strings.Join(c.Labels(), ", "))
+		if taken, some := truths[strings.ToLower(label)]; some && c[taken] != nil {
+			err = fmt.Errorf("%w; mig-parted takes %s for %q where it is not quoted", err, label, taken)
+		}
+		return nil, err
 	}
 	return entries, nil
 }
+
+// truths are words that YAML 1.1, by which mig-parted reads, takes for truth values.
+var truths = map[string]string{"on": "true", "yes": "true", "y": "true", "off": "false", "no": "false", "n": "false"}
 
 // Labels are the labels, sorted.
 func (c Config) Labels() []string { return slices.Sorted(maps.Keys(c)) }
@@ -142,8 +149,19 @@ func FormatDeviceID(id gpu.PCIID) string {
 }
 
 // profileName is a MIG device's profile: compute slices where they are fewer than the
-// GPU instance's, compute slices of the GPU instance, memory, attributes.
-var profileName = regexp.MustCompile(`^(?:([1-9])c\.)?([1-9])g\.(\d+)gb((?:[+-][a-z]+(?:\.[a-z]+)?(?:,[a-z]+(?:\.[a-z]+)?)*)*)$`)
+// GPU instance's, compute slices of the GPU instance, memory, attributes that it has or lacks.
+var profileName = regexp.MustCompile(`^(?:([1-9])c\.)?([1-9])g\.(\d+)gb(?:[+-]([a-z]+(?:\.[a-z]+)?(?:,[a-z]+(?:\.[a-z]+)?)*))?$`)
+
+// isProfile reports whether mig-parted takes a name for a profile's: one with the same attribute twice it does not.
+func isProfile(name string) bool {
+	parts := profileName.FindStringSubmatch(name)
+	if parts == nil {
+		return false
+	}
+	attributes := strings.Split(parts[4], ",")
+	slices.Sort(attributes)
+	return len(slices.Compact(attributes)) == len(attributes)
+}
 
 // ComputeSlices are the compute slices of a profile that shares its GPU instance with
 // others ("1c.3g.40gb"), or 0.
@@ -156,32 +174,76 @@ func ComputeSlices(profile string) int {
 	return n
 }
 
-// check finds what no file may say, whether it was read or is to be written.
-func (e *Entry) check() error {
+// Field is a field of an entry, by its name in the file.
+type Field string
+
+// The fields of an entry.
+const (
+	DeviceFilter Field = "device-filter"
+	Devices      Field = "devices"
+	MIGEnabled   Field = "mig-enabled"
+	MIGDevices   Field = "mig-devices"
+)
+
+// FieldError is what is wrong with an entry.
+type FieldError struct {
+	format string
+	args   []any
+}
+
+func wrong(format string, args ...any) error { return &FieldError{format: format, args: args} }
+
+// Error names the fields as the file does.
+func (e *FieldError) Error() string { return fmt.Sprintf(e.format, e.args...) }
+
+// Named is the error for somebody who has other names for the fields.
+func (e *FieldError) Named(names map[Field]string) *FieldError {
+	args := slices.Clone(e.args)
+	for i, arg := range args {
+		if field, ok := arg.(Field); ok {
+			args[i] = names[field]
+		}
+	}
+	return &FieldError{format: e.format, args: args}
+}
+
+// DropZeros leaves out profiles with a count of 0, as mig-parted does. If all counts are 0 it leaves them to Check, which refuses
+// them, as mig-parted does too.
+func (e *Entry) DropZeros() {
+	for _, n := range e.Profiles {
+		if n != 0 {
+			maps.DeleteFunc(e.Profiles, func(_ string, n int) bool { return n == 0 })
+			return
+		}
+	}
+}
+
+// Check finds what no file may say, whether it was read or is to be written: as a *FieldError.
+func (e *Entry) Check() error {
 	switch {
 	case !e.Enabled && len(e.Profiles) > 0:
-		return fmt.Errorf("mig-devices are given, but mig-enabled is false")
+		return wrong("%s are given, but %s is false", MIGDevices, MIGEnabled)
 	case e.All && len(e.Devices) > 0:
-		return fmt.Errorf("devices are all and a list at the same time")
+		return wrong("%s are all and a list at the same time", Devices)
 	}
 	seen := map[int]bool{}
 	for _, d := range e.Devices {
 		if d < 0 || seen[d] {
-			return fmt.Errorf("devices has the index %d, which is below zero or there twice", d)
+			return wrong("%s has the index %d, which is below zero or there twice", Devices, d)
 		}
 		seen[d] = true
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.Profiles)) {
-		if !profileName.MatchString(name) {
-			return fmt.Errorf("mig-devices has %q, which is not a MIG profile such as \"1g.10gb\"", name)
+		if !isProfile(name) {
+			return wrong("%s has %q, which is not a MIG profile such as \"1g.10gb\"", MIGDevices, name)
 		}
 		if e.Profiles[name] < 1 {
-			return fmt.Errorf("mig-devices has %d of %q, but at least 1 is wanted", e.Profiles[name], name)
+			return wrong("%s has %d of %q, but at least 1 is wanted", MIGDevices, e.Profiles[name], name)
 		}
 	}
 	for _, f := range e.Filter {
 		if _, err := ParseDeviceID(FormatDeviceID(f)); err != nil || len(f.Device) != 4 || len(f.Vendor) != 4 {
-			return fmt.Errorf("device-filter has %q, which is not a PCI device id such as \"0x20B210DE\"", FormatDeviceID(f))
+			return wrong("%s has %q, which is not a PCI device id such as \"0x20B210DE\"", DeviceFilter, FormatDeviceID(f))
 		}
 	}
 	return nil

@@ -101,7 +101,7 @@ func TestParseRefuses(t *testing.T) {
 		{"no mode", entry("devices: all"), "mig-enabled is missing"},
 		{"no profiles", entry("devices: all\nmig-enabled: true"), "mig-devices is missing"},
 		{"profiles without MIG", entry("devices: all\nmig-enabled: false\nmig-devices: {1g.5gb: 1}"), "mig-enabled is false"},
-		{"devices of a name", entry("devices: some\nmig-enabled: false"), "line 4: devices is neither all nor a list"},
+		{"devices of a name", entry("devices: some\nmig-enabled: false"), "devices is neither all nor a list"},
 		{"devices of nothing", entry("devices:\nmig-enabled: false"), "devices is neither all nor a list"},
 		{"an index below zero", entry("devices: [-1]\nmig-enabled: false"), "index -1"},
 		{"an index twice", entry("devices: [1, 1]\nmig-enabled: false"), "index 1, which is below zero or there twice"},
@@ -109,6 +109,20 @@ func TestParseRefuses(t *testing.T) {
 		{"a filter that is a map", entry("device-filter: {a: b}\ndevices: all\nmig-enabled: false"), "neither a quoted PCI device id"},
 		{"a filter that is a model", entry("device-filter: [\"A100\"]\ndevices: all\nmig-enabled: false"), `"A100" is not a PCI device id`},
 		{"a filter with a bad subsystem", entry("device-filter: \"0x20B210DE:x\"\ndevices: all\nmig-enabled: false"), "with a subsystem"},
+		{"a filter of nothing", entry("device-filter: [\"\"]\ndevices: all\nmig-enabled: false"), `"" is not a PCI device id`}, // fits no GPU
+		{"gains and lacks", entry("devices: all\nmig-enabled: true\nmig-devices: {1g.10gb+me-gfx: 1}"), "not a MIG profile"},
+		{"an attribute twice", entry("devices: all\nmig-enabled: true\nmig-devices: {\"1g.10gb+me,me\": 1}"), "not a MIG profile"},
+		{"a field in capitals", entry("Devices: all\nmig-enabled: false"), "field Devices not found"},
+		{
+			"a label by two names",
+			"version: v1\nmig-configs:\n  on: [{devices: all, mig-enabled: false}]\n  yes: [{devices: all, mig-enabled: false}]\n",
+			`key true already set`,
+		},
+		{
+			"a label by two numbers",
+			"version: v1\nmig-configs:\n  01: [{devices: all, mig-enabled: false}]\n  1.0: [{devices: all, mig-enabled: false}]\n",
+			`labels 01, 1.0 are one`,
+		},
 		{"no profile", entry("devices: all\nmig-enabled: true\nmig-devices: {large: 1}"), `"large", which is not a MIG profile`},
 		{"a count below zero", entry("devices: all\nmig-enabled: true\nmig-devices: {1g.5gb: -1}"), `-1 of "1g.5gb"`},
 		{"counts that are all zero", entry("devices: all\nmig-enabled: true\nmig-devices: {1g.5gb: 0}"), "all 0"},
@@ -128,7 +142,7 @@ func TestParseRefuses(t *testing.T) {
 }
 
 func TestEmptyFiltersAreNone(t *testing.T) {
-	for _, filter := range []string{`""`, "[]", "null", `[""]`} {
+	for _, filter := range []string{`""`, "[]", "null"} {
 		c := parsed(t, "version: v1\nmig-configs: {x: [{device-filter: "+filter+", devices: all, mig-enabled: false}]}")
 		if diff := cmp.Diff(migparted.Config{"x": {{All: true}}}, c); diff != "" {
 			t.Errorf("filter %s (-want +got):\n%s", filter, diff)
@@ -246,6 +260,18 @@ func TestModelsOfAFilter(t *testing.T) {
 	}
 }
 
+// A label that mig-parted itself does not find either is explained.
+func TestALabelThatIsATruthValue(t *testing.T) {
+	c := parsed(t, "version: v1\nmig-configs:\n  on: [{devices: all, mig-enabled: Yes, mig-devices: {}}]\n")
+	if diff := cmp.Diff(migparted.Config{"true": {{All: true, Enabled: true}}}, c); diff != "" {
+		t.Errorf("configuration (-want +got):\n%s", diff)
+	}
+	const says = `there is no label "on"; there are true; mig-parted takes on for "true" where it is not quoted`
+	if _, err := c.Entries("on"); err == nil || err.Error() != says {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestComputeSlices(t *testing.T) {
 	for profile, want := range map[string]int{"1c.3g.40gb": 1, "2c.7g.80gb+me": 2, "3g.40gb": 0, "1g.24gb-me": 0, "x": 0} {
 		if got := migparted.ComputeSlices(profile); got != want {
@@ -298,5 +324,35 @@ func TestLabelsAreReadByYAML11AsTheyWere(t *testing.T) {
 	}
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(file)), slices.Sorted(maps.Keys(read.Configs))); diff != "" {
 		t.Errorf("labels (-want +got):\n%s", diff)
+	}
+}
+
+// Most files are posted and kept as the ConfigMap that the GPU Operator reads.
+func TestAConfigMapIsReadAsTheFileInIt(t *testing.T) {
+	configMap := func(files map[string]string) string {
+		text, err := yaml.Marshal(map[string]any{
+			"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "mig", "namespace": "gpu-operator"}, "data": files,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	file := string(sample(t))
+	for _, files := range []map[string]string{{"config.yaml": file}, {"mig.yml": file}, {"config.yaml": file, "README": "a: b"}} {
+		if diff := cmp.Diff(wanted, parsed(t, configMap(files))); diff != "" {
+			t.Errorf("configuration (-want +got):\n%s", diff)
+		}
+	}
+	for says, text := range map[string]string{
+		`has no data, but "config.yaml" is wanted`: configMap(nil),
+		`has a, b, but no "config.yaml"; give the`: configMap(map[string]string{"a": file, "b": file}),
+		`field a not found`:                        configMap(map[string]string{"config.yaml": "a: b"}),
+		`the data of the ConfigMap are not texts`:  "kind: ConfigMap\ndata: {config.yaml: {version: v1}}\n",
+		`field data not found`:                     "kind: Secret\ndata: {config.yaml: x}\nversion: v1\n",
+	} {
+		if c, err := migparted.Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, %v does not say %q", c, err, says)
+		}
 	}
 }

@@ -2,58 +2,63 @@ package migparted
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
+	"strings"
 
-	"go.yaml.in/yaml/v3"
+	yamlv3 "go.yaml.in/yaml/v3"
+	"sigs.k8s.io/yaml"
 )
 
-// file is the file as YAML has it. Nodes stand for what may be of two types.
-type file struct {
-	Version *string                `yaml:"version"`
-	Configs map[string][]fileEntry `yaml:"mig-configs"`
-}
-
-type fileEntry struct {
-	Filter   yaml.Node      `yaml:"device-filter"`
-	Devices  yaml.Node      `yaml:"devices"`
-	Enabled  *bool          `yaml:"mig-enabled"`
-	Profiles map[string]int `yaml:"mig-devices"`
-}
-
-// Parse reads a file as strictly as mig-parted does: fields that it does not know,
-// fields that lack and values that make no sense are errors. Counts of 0 are left out.
+// Parse reads a file, or the Kubernetes ConfigMap that has it, with the library by which mig-parted reads it. What
+// mig-parted refuses is an error, and so is what it takes and drops: a second YAML document, a label or a profile that is
+// there twice, an index that no GPU has, an id or a profile that no GPU matches. Counts of 0 are left out.
 func Parse(data []byte) (Config, error) {
-	decoder := yaml.NewDecoder(bytes.NewReader(data))
-	decoder.KnownFields(true)
-	var f file
-	if err := decoder.Decode(&f); err != nil {
-		if errors.Is(err, io.EOF) {
-			return nil, errors.New("the mig-parted configuration is empty")
+	file, written, err := fields(data)
+	if err != nil {
+		return nil, err
+	}
+	if string(file["kind"]) == `"ConfigMap"` {
+		if data, err = inConfigMap(file["data"]); err != nil {
+			return nil, err
 		}
+		if file, written, err = fields(data); err != nil {
+			return nil, err
+		}
+	}
+	if err := known(file, "version", "mig-configs"); err != nil {
 		return nil, fmt.Errorf("not a mig-parted configuration: %w", err)
 	}
-	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return nil, errors.New("not a mig-parted configuration: there is more than one YAML document")
+	var version string
+	switch err := json.Unmarshal(file["version"], &version); {
+	case file["version"] == nil:
+		return nil, errors.New("not a mig-parted configuration: it has no version")
+	case err != nil || version != Version:
+		return nil, fmt.Errorf("the mig-parted configuration is of version %s, but %q is wanted", file["version"], Version)
+	}
+	var labels map[string][]json.RawMessage
+	if raw := file["mig-configs"]; raw != nil {
+		if err := json.Unmarshal(raw, &labels); err != nil {
+			return nil, errors.New("not a mig-parted configuration: mig-configs are not lists of entries by label")
+		}
 	}
 	switch {
-	case f.Version == nil:
-		return nil, errors.New("not a mig-parted configuration: it has no version")
-	case *f.Version != Version:
-		return nil, fmt.Errorf("the mig-parted configuration is of version %q, but %q is wanted", *f.Version, Version)
-	case len(f.Configs) == 0:
+	case len(labels) == 0:
 		return nil, errors.New("the mig-parted configuration has no mig-configs")
+	case len(labels) < len(written): // 1.0 and 01 are one, of which the library keeps either
+		return nil, fmt.Errorf("some of the labels %s are one label to mig-parted; quote them", strings.Join(written, ", "))
 	}
 	out := Config{}
-	for _, label := range slices.Sorted(maps.Keys(f.Configs)) {
-		if len(f.Configs[label]) == 0 {
+	for _, label := range slices.Sorted(maps.Keys(labels)) {
+		if len(labels[label]) == 0 {
 			return nil, fmt.Errorf("label %q has no entry", label)
 		}
-		for i := range f.Configs[label] {
-			e, err := f.Configs[label][i].entry()
+		for i, raw := range labels[label] {
+			e, err := entry(raw)
 			if err != nil {
 				return nil, fmt.Errorf("label %q, entry %d: %w", label, i+1, err)
 			}
@@ -63,70 +68,123 @@ func Parse(data []byte) (Config, error) {
 	return out, nil
 }
 
-func (f *fileEntry) entry() (Entry, error) {
-	var e Entry
-	switch {
-	case f.Devices.IsZero():
-		return e, errors.New("devices is missing")
-	case f.Enabled == nil:
-		return e, errors.New("mig-enabled is missing")
-	case *f.Enabled && f.Profiles == nil:
-		return e, errors.New("mig-devices is missing, though mig-enabled is true")
+// fields are those of the only document of a text, and its labels as they are written.
+func fields(data []byte) (out map[string]json.RawMessage, written []string, err error) {
+	// The library below reads the first document alone, and does not say that there are others.
+	decoder := yamlv3.NewDecoder(bytes.NewReader(data))
+	var first struct {
+		Labels map[string]any `yaml:"mig-configs"`
 	}
-	e.Enabled = *f.Enabled
-	if err := e.setDevices(&f.Devices); err != nil {
-		return e, err
-	}
-	if err := e.setFilter(&f.Filter); err != nil {
-		return e, err
-	}
-	some := false
-	for name, n := range f.Profiles {
-		if e.Profiles == nil {
-			e.Profiles = map[string]int{}
+	if err := decoder.Decode(&first); err != nil {
+		if errors.Is(err, io.EOF) {
+			return nil, nil, errors.New("the mig-parted configuration is empty")
 		}
-		e.Profiles[name] = n
-		some = some || n != 0
+		return nil, nil, fmt.Errorf("not a mig-parted configuration: %w", err)
 	}
-	if len(f.Profiles) > 0 && !some {
-		return e, errors.New("mig-devices counts are all 0")
+	if err := decoder.Decode(new(any)); !errors.Is(err, io.EOF) {
+		return nil, nil, errors.New("not a mig-parted configuration: there is more than one YAML document, of which mig-parted reads the " +
+			"first; give one of them")
 	}
-	maps.DeleteFunc(e.Profiles, func(_ string, n int) bool { return n == 0 })
-	return e, e.check()
+	text, err := yaml.YAMLToJSONStrict(data)
+	if err != nil {
+		return nil, nil, fmt.Errorf("not a mig-parted configuration: %w", err)
+	}
+	if err := json.Unmarshal(text, &out); err != nil {
+		return nil, nil, errors.New("not a mig-parted configuration: it has no fields")
+	}
+	return out, slices.Sorted(maps.Keys(first.Labels)), nil
 }
 
-func (e *Entry) setDevices(n *yaml.Node) error {
-	var word string
-	if err := n.Decode(&word); err == nil && word == "all" {
-		e.All = true
-		return nil
+// configMapKey is where the GPU Operator has the file in a ConfigMap.
+const configMapKey = "config.yaml"
+
+// inConfigMap is the file in the data of a ConfigMap: its only one, or the one that the GPU Operator reads.
+func inConfigMap(data json.RawMessage) ([]byte, error) {
+	var files map[string]string
+	if data != nil {
+		if err := json.Unmarshal(data, &files); err != nil {
+			return nil, errors.New("not a mig-parted configuration: the data of the ConfigMap are not texts by key")
+		}
 	}
-	if err := n.Decode(&e.Devices); err != nil || resolve(n).Kind != yaml.SequenceNode {
-		return fmt.Errorf("line %d: devices is neither all nor a list of indices", n.Line)
+	keys := slices.Sorted(maps.Keys(files))
+	file, ok := files[configMapKey]
+	switch {
+	case ok:
+		return []byte(file), nil
+	case len(keys) == 1:
+		return []byte(files[keys[0]]), nil
+	case len(keys) == 0:
+		return nil, fmt.Errorf("not a mig-parted configuration: the ConfigMap has no data, but %q is wanted", configMapKey)
+	}
+	return nil, fmt.Errorf("not a mig-parted configuration: the ConfigMap has %s, but no %q; give the text of one of them",
+		strings.Join(keys, ", "), configMapKey)
+}
+
+func known(fields map[string]json.RawMessage, names ...string) error {
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if !slices.Contains(names, name) {
+			return fmt.Errorf("field %s not found; there are %s", name, strings.Join(names, ", "))
+		}
 	}
 	return nil
 }
 
-func (e *Entry) setFilter(n *yaml.Node) error {
-	node := resolve(n)
-	if n.IsZero() || node.ShortTag() == "!!null" {
+func entry(raw json.RawMessage) (Entry, error) {
+	var e Entry
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &fields); err != nil {
+		return e, errors.New("it has no fields")
+	}
+	if err := known(fields, string(DeviceFilter), string(Devices), string(MIGEnabled), string(MIGDevices)); err != nil {
+		return e, err
+	}
+	for _, field := range []Field{Devices, MIGEnabled} {
+		if fields[string(field)] == nil {
+			return e, wrong("%s is missing", field)
+		}
+	}
+	if err := json.Unmarshal(fields[string(MIGEnabled)], &e.Enabled); err != nil {
+		return e, wrong("%s is neither true nor false", MIGEnabled)
+	}
+	if err := e.setDevices(fields[string(Devices)]); err != nil {
+		return e, err
+	}
+	if err := e.setFilter(fields[string(DeviceFilter)]); err != nil {
+		return e, err
+	}
+	if err := e.setProfiles(fields[string(MIGDevices)]); err != nil {
+		return e, err
+	}
+	return e, e.Check()
+}
+
+func (e *Entry) setDevices(raw json.RawMessage) error {
+	if string(raw) == `"all"` {
+		e.All = true
 		return nil
 	}
-	list := []*yaml.Node{node}
-	if node.Kind == yaml.SequenceNode {
-		list = node.Content
+	if err := json.Unmarshal(raw, &e.Devices); err != nil || e.Devices == nil {
+		return wrong("%s is neither all nor a list of indices", Devices)
 	}
-	for _, item := range list {
-		item = resolve(item)
-		if item.Kind != yaml.ScalarNode || item.ShortTag() != "!!str" {
-			return fmt.Errorf("line %d: device-filter is neither a quoted PCI device id nor a list of them", n.Line)
+	return nil
+}
+
+func (e *Entry) setFilter(raw json.RawMessage) error {
+	if raw == nil {
+		return nil
+	}
+	list := make([]string, 1)
+	if err := json.Unmarshal(raw, &list[0]); err != nil {
+		if err := json.Unmarshal(raw, &list); err != nil {
+			return wrong("%s is neither a quoted PCI device id nor a list of them", DeviceFilter)
 		}
-		if item.Value == "" && len(list) == 1 {
-			return nil // mig-parted takes an empty filter for none
-		}
-		id, err := ParseDeviceID(item.Value)
+	} else if list[0] == "" {
+		return nil // mig-parted takes it for no filter
+	}
+	for _, text := range list {
+		id, err := ParseDeviceID(text)
 		if err != nil {
-			return fmt.Errorf("line %d: device-filter: %w", item.Line, err)
+			return wrong("%s: %v", DeviceFilter, err)
 		}
 		if !slices.Contains(e.Filter, id) {
 			e.Filter = append(e.Filter, id)
@@ -135,10 +193,23 @@ func (e *Entry) setFilter(n *yaml.Node) error {
 	return nil
 }
 
-// resolve follows an alias to what it stands for.
-func resolve(n *yaml.Node) *yaml.Node {
-	if n.Kind == yaml.AliasNode {
-		return n.Alias
+func (e *Entry) setProfiles(raw json.RawMessage) error {
+	if raw != nil {
+		if err := json.Unmarshal(raw, &e.Profiles); err != nil {
+			return wrong("%s is %s, but numbers by profile are wanted", MIGDevices, raw)
+		}
 	}
-	return n
+	if e.Enabled && e.Profiles == nil {
+		return wrong("%s is missing, though %s is true", MIGDevices, MIGEnabled)
+	}
+	e.DropZeros()
+	for _, n := range e.Profiles {
+		if n == 0 {
+			return wrong("%s has counts that are all 0", MIGDevices)
+		}
+	}
+	if len(e.Profiles) == 0 {
+		e.Profiles = nil
+	}
+	return nil
 }

@@ -27,7 +27,7 @@ func Render(c Config) ([]byte, error) {
 		list := &yaml.Node{Kind: yaml.SequenceNode}
 		for i := range c[label] {
 			e := &c[label][i]
-			if err := e.check(); err != nil {
+			if err := e.Check(); err != nil {
 				return nil, fmt.Errorf("label %q, entry %d: %w", label, i+1, err)
 			}
 			list.Content = append(list.Content, e.node())

@@ -40,7 +40,8 @@ func maintenanceWindowAttribute() schema.SingleNestedAttribute {
 			"See the [guide on disruption](guides/disruption.md#the-maintenance-window). Default: always.",
 		Optional: true, Validators: []validator.Object{window{"days, start and end of a maintenance window in a time zone"}},
 		Attributes: map[string]schema.Attribute{
-			"days": tfschema.OptionalSetOf(types.StringType, "The days on which the window starts, `monday` to `sunday`. Default: every day."),
+			"days": tfschema.OptionalSetOf(types.StringType, "The days on which the window starts, `monday` to `sunday`. Default: every day. "+
+				"`[]` is refused."),
 			"start": schema.StringAttribute{
 				MarkdownDescription: "When the window opens, as `\"22:00\"`.", Required: true,
 			},

@@ -130,8 +130,8 @@ func (p *gpuProvider) Schema(_ context.Context, _ provider.SchemaRequest, resp *
 			"Use one provider block for the whole fleet: resources of one block are checked against each other at plan.",
 		Attributes: map[string]schema.Attribute{
 			"hosts": schema.MapNestedAttribute{
-				MarkdownDescription: "The hosts, by the name that resources use. In a cluster use the nodes' own names.",
-				Optional:            true, Validators: []validator.Map{mapvalidator.SizeAtLeast(1)},
+				MarkdownDescription: "The hosts, by the name that resources use. In a cluster use the nodes' own names. `{}` is refused.",
+				Optional:            true, Validators: []validator.Map{tfschema.Nonempty{Fix: "Configure a host, or leave `hosts` out, or null."}},
 				NestedObject: schema.NestedAttributeObject{
 					Attributes: hostAttributes(),
 					Validators: []validator.Object{oneWay{"exactly one of local, simulated, ssh and tls"}},
@@ -159,7 +159,7 @@ func (p *gpuProvider) Schema(_ context.Context, _ provider.SchemaRequest, resp *
 				"With `keep`, resources destroyed on such a host are removed from state without contacting it; the host's configuration stays as it "+
 				"is. A silent host never counts as empty.",
 				stringvalidator.OneOf("error", onUnreachableKeep)),
-			"rules": tfschema.OptionalMapOf(types.StringType, "Levels of rules, by rule id: `error`, `warning` or `off`. "+
+			"rules": tfschema.OptionalMapOf(types.StringType, "Levels of rules, by rule id: `error`, `warning` or `off`. `{}` is none. "+
 				"The [guide on rules](guides/rules.md) lists them and says what no level lifts.",
 				mapvalidator.KeysAre(stringvalidator.OneOf(ruleIDs()...)),
 				mapvalidator.ValueStringsAre(stringvalidator.OneOf(string(rules.Error), string(rules.Warning), string(rules.Off)))),

@@ -127,8 +127,12 @@ type parsedSchema struct {
 }
 
 type parsedAttribute struct {
-	Description string `json:"description"`
+	Description string          `json:"description"`
+	Type        json.RawMessage `json:"type"`
+	Required    bool            `json:"required"`
+	Optional    bool            `json:"optional"`
 	Nested      struct {
+		Mode       string                     `json:"nesting_mode"`
 		Attributes map[string]parsedAttribute `json:"attributes"`
 	} `json:"nested_type"`
 }
@@ -175,6 +179,29 @@ func TestEverythingIsDescribed(t *testing.T) {
 			if p.Description == "" {
 				t.Errorf("function %s: %s has no description", name, p.Name)
 			}
+		}
+	}
+}
+
+// What an empty list, set or map says is written of each that a configuration may set.
+func TestEmptyListsAreDescribed(t *testing.T) {
+	ours := readSchema(t).Providers["gpu"]
+	var look func(at string, attributes map[string]parsedAttribute)
+	look = func(at string, attributes map[string]parsedAttribute) {
+		for name, a := range attributes {
+			of, _, _ := strings.Cut(strings.TrimPrefix(string(a.Type), `["`), `"`)
+			several := []string{"list", "set", "map"}
+			if (a.Required || a.Optional) && (slices.Contains(several, of) || slices.Contains(several, a.Nested.Mode)) &&
+				!anEmpty.MatchString(a.Description) {
+				t.Errorf("%s.%s does not say what an empty one is: %s", at, name, a.Description)
+			}
+			look(at+"."+name, a.Nested.Attributes)
+		}
+	}
+	look("provider", ours.Provider.Block.Attributes)
+	for _, of := range []map[string]parsedSchema{ours.Resources, ours.DataSources, ours.Actions} {
+		for name, s := range of {
+			look(name, s.Block.Attributes)
 		}
 	}
 }
@@ -288,6 +315,11 @@ func TestReferenceTables(t *testing.T) {
 		"defaults": {
 			"| `provider` | `max_parallel_hosts` | `32` |", "| `gpu_partition_config` | `max_disruption` | `none` |",
 			"| `gpu_pool` | `on_destroy` | `keep` |", "| `provider` | `hosts.ssh.port` | that of `~/.ssh/config`",
+		},
+		"empty": {
+			"| `gpu_partition_config` | `hosts` | `[]` beside `cluster` is none |",
+			"| `gpu_partition_config` | `selector.models` | `[]` is refused |",
+			"| `gpu_partition_config` | `quiesce_units` | `[]` is none |", "| `provider` | `maintenance_window.days` | `[]` is refused |",
 		},
 		"environment": {
 			provider.EnvSimulatedFleet, provider.EnvInventorySnapshot, provider.EnvReadOnly, provider.EnvSSHUser,

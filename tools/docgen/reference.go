@@ -17,6 +17,7 @@ import (
 var (
 	aDefault = regexp.MustCompile("Default:? ((?:`[^`]*`|[^.;:`]|\\.[^ \n`])+)")
 	inParens = regexp.MustCompile("(`[^` ]+`)[^`.;]*\\(the default([^)]*)\\)")
+	anEmpty  = regexp.MustCompile("(?:`\\[\\]`|`\\{\\}`)[^.;]+")
 	aVar     = regexp.MustCompile(`GPU_[A-Z_]+`)
 )
 
@@ -93,6 +94,18 @@ func defaultsTable() string {
 		}
 		if len(is) > 0 {
 			t.row("`"+page+"`", "`"+path+"`", strings.Join(is, "; "))
+		}
+	})
+	return t.String()
+}
+
+func emptyTable() string {
+	var t table
+	t.row("Where", "Attribute", "Empty")
+	t.row("---", "---", "---")
+	_ = eachAttribute(func(page, path, description string) {
+		if found := anEmpty.FindString(description); found != "" {
+			t.row("`"+page+"`", "`"+path+"`", found)
 		}
 	})
 	return t.String()

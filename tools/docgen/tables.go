@@ -21,6 +21,7 @@ var tables = map[string]func() string{
 	"mig":        migTable,
 
 	"defaults":    defaultsTable,
+	"empty":       emptyTable,
 	"environment": environmentTable,
 	"imports":     importsTable,
 	"fleet file":  fleetFileTables,

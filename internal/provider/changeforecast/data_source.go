@@ -125,8 +125,8 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 		MarkdownDescription: "What a layout, and the assignments of VMs to it, would do to the hosts and to what runs there, without doing it. " +
 			"The values are known in the plan, for preconditions, `check` blocks and policy engines.",
 		Attributes: map[string]schema.Attribute{
-			"hosts": tfschema.OptionalSetOf(types.StringType, "Hosts, as the provider names them. One of `hosts` and `cluster` is required.",
-				scope.HostValidators()...),
+			"hosts": tfschema.OptionalSetOf(types.StringType, "Hosts, as the provider names them. One of `hosts` and `cluster` is required. "+
+				"`[]` beside `cluster` is none.", scope.HostsOrCluster()...),
 			"cluster": tfschema.OptionalText("A failover cluster: all of the provider's hosts that are its nodes.",
 				stringvalidator.LengthAtLeast(1)),
 			"selector": tfschema.OptionalObject("Narrows the GPUs, as in `gpu_partition_config`.", scope.SelectorAttributes()),
@@ -198,7 +198,7 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 // ConfigValidators implements datasource.DataSourceWithConfigValidators.
 func (d *DataSource) ConfigValidators(context.Context) []datasource.ConfigValidator {
 	return []datasource.ConfigValidator{
-		datasourcevalidator.ExactlyOneOf(path.MatchRoot("hosts"), path.MatchRoot("cluster")),
+		tfschema.ExactlyOne{"hosts", "cluster"},
 		datasourcevalidator.ExactlyOneOf(
 			path.MatchRoot("gpu_p"), path.MatchRoot("mig"), path.MatchRoot("vgpu"), path.MatchRoot("mps"), path.MatchRoot("time_slicing"),
 		),

@@ -52,7 +52,8 @@ type seatsModel struct {
 
 func assignmentsAttribute() schema.SetNestedAttribute {
 	return schema.SetNestedAttribute{
-		MarkdownDescription: "With `gpu_p`: the VMs to which the same run gives a partition, so that the forecast covers the whole run.",
+		MarkdownDescription: "With `gpu_p`: the VMs to which the same run gives a partition, so that the forecast covers the whole run. " +
+			"`[]` is none.",
 		Optional:            true,
 		NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
 			"vm": schema.StringAttribute{

@@ -61,12 +61,14 @@ func (k kind) faultless(ctx context.Context, config tfsdk.Config) bool {
 	return len(said) == 0 && faultless(ctx, config, k.schema.Attributes, fields, path.Empty(), path.MatchRoot)
 }
 
-// set names the attributes that are set, and those of which this is unknown.
+// set names the attributes that are set, those that are set to nothing, and those of which this is unknown.
 func set(fields map[string]tftypes.Value) string {
 	var names []string
 	for name, v := range fields {
 		if !v.IsKnown() {
 			name += "?"
+		} else if empty(v) {
+			name += "0"
 		}
 		if !v.IsNull() {
 			names = append(names, name)
@@ -74,6 +76,21 @@ func set(fields map[string]tftypes.Value) string {
 	}
 	slices.Sort(names)
 	return strings.Join(names, " ")
+}
+
+// empty reports whether a value is a set or a map without elements.
+func empty(v tftypes.Value) bool {
+	var list []tftypes.Value
+	var fields map[string]tftypes.Value
+	switch t := v.Type(); {
+	case v.IsNull():
+		return false
+	case t.Is(tftypes.Set{}):
+		return v.As(&list) == nil && len(list) == 0
+	case t.Is(tftypes.Map{}):
+		return v.As(&fields) == nil && len(fields) == 0
+	}
+	return false
 }
 
 // faultless tells so of the attributes of an object.

@@ -21,14 +21,24 @@ func NewDevicePluginConfig() function.Function {
 				Name: "config",
 				MarkdownDescription: "An object with any of\n\n" +
 					"- `mig_strategy`: `none`, `single` or `mixed`; left to the plugin's flags when left out;\n" +
+					"- `flags`: other flags of the plugin, as below;\n" +
 					"- `time_slicing`: GPUs that pods use in turn, without any limit on memory;\n" +
 					"- `mps`: whole GPUs that pods use at the same time by MPS, each with an equal part of memory and threads. " +
 					"Not together with `time_slicing`, and not for MIG devices.\n\n" +
-					"The last two are objects with\n\n" +
+					"These two are objects with\n\n" +
 					"- `resources`: how often each device of a resource is offered, at least twice, as in `{ \"nvidia.com/gpu\" = 4 }`;\n" +
 					"- `rename_by_default`: whether shared resources get names that end in `.shared`;\n" +
 					"- `fail_requests_greater_than_one`: whether pods are refused that ask for several, as these would not get more of a GPU. " +
-					"The plugin's default is `true` for MPS, else `false`.",
+					"The plugin's default is `true` for MPS, else `false`; before v0.20.0 it is always `true` for MPS, whatever the file says.\n\n" +
+					"`flags` has what a file has below `flags`, in words with underscores: `fail_on_init_error`, `nvidia_driver_root`, " +
+					"`nvidia_dev_root`, `mps_root`, `device_discovery_strategy` (`auto`, `nvml`, `tegra`), `gdrcopy_enabled`, `gds_enabled`, " +
+					"`mofed_enabled`, and an object `plugin` with `pass_device_specs`, `device_list_strategy` (one or a list of `envvar`, " +
+					"`volume-mounts`, `cdi-annotations`, `cdi-cri`), `device_id_strategy` (`uuid`, `index`), `cdi_annotation_prefix`, " +
+					"`nvidia_ctk_path`, `container_driver_root` and `shared_devices_allocation_policy` (`distributed`, `packed`; from v0.20.0 on, " +
+					"older releases pass over it). Flags of the plugin's command line and environment, as its Helm chart sets them, go before the " +
+					"file's.\n\n" +
+					"A MIG profile's resource has dots in place of plus signs, as in `nvidia.com/mig-1g.10gb.me`. Profiles such as `1g.24gb-me` " +
+					"have resources of their own from v0.20.0 on; older releases may offer them as `1g.24gb`.",
 			},
 		},
 		Return: function.StringReturn{},
@@ -42,6 +52,7 @@ func writePlugin(v tftypes.Value) (any, error) {
 	}
 	var config deviceplugin.Config
 	if err := decodeFields(fields, map[string]reader{
+		"flags":        into(&config.Flags, decodeFlags),
 		"mig_strategy": into(&config.MIGStrategy, text),
 		"mps":          into(&config.MPS, decodeSharing),
 		"time_slicing": into(&config.TimeSlicing, decodeSharing),
@@ -50,6 +61,53 @@ func writePlugin(v tftypes.Value) (any, error) {
 	}
 	out, err := deviceplugin.Render(&config)
 	return string(out), err
+}
+
+func decodeFlags(v tftypes.Value) (*deviceplugin.Flags, error) {
+	fields, err := object(v)
+	if err != nil {
+		return nil, err
+	}
+	out := &deviceplugin.Flags{}
+	err = decodeFields(fields, map[string]reader{
+		"device_discovery_strategy": into(&out.DeviceDiscoveryStrategy, optional(text)),
+		"fail_on_init_error":        into(&out.FailOnInitError, optional(truth)),
+		"gdrcopy_enabled":           into(&out.GDRCopyEnabled, optional(truth)),
+		"gds_enabled":               into(&out.GDSEnabled, optional(truth)),
+		"mofed_enabled":             into(&out.MOFEDEnabled, optional(truth)),
+		"mps_root":                  into(&out.MPSRoot, optional(text)),
+		"nvidia_dev_root":           into(&out.NVIDIADevRoot, optional(text)),
+		"nvidia_driver_root":        into(&out.NVIDIADriverRoot, optional(text)),
+		"plugin":                    into(&out.Plugin, decodePluginFlags),
+	})
+	return out, err
+}
+
+func decodePluginFlags(v tftypes.Value) (*deviceplugin.PluginFlags, error) {
+	fields, err := object(v)
+	if err != nil {
+		return nil, err
+	}
+	out := &deviceplugin.PluginFlags{}
+	err = decodeFields(fields, map[string]reader{
+		"cdi_annotation_prefix":            into(&out.CDIAnnotationPrefix, optional(text)),
+		"container_driver_root":            into(&out.ContainerDriverRoot, optional(text)),
+		"device_id_strategy":               into(&out.DeviceIDStrategy, optional(text)),
+		"device_list_strategy":             into((*[]string)(&out.DeviceListStrategy), textOrTexts),
+		"nvidia_ctk_path":                  into(&out.NVIDIACTKPath, optional(text)),
+		"pass_device_specs":                into(&out.PassDeviceSpecs, optional(truth)),
+		"shared_devices_allocation_policy": into(&out.SharedDevicesAllocationPolicy, optional(text)),
+	})
+	return out, err
+}
+
+// textOrTexts reads one string, or a list of them.
+func textOrTexts(v tftypes.Value) ([]string, error) {
+	if isList(v) {
+		return texts(v)
+	}
+	one, err := scalar[string](v, tftypes.String, "a string or a list of strings is wanted")
+	return []string{one}, err
 }
 
 func decodeSharing(v tftypes.Value) (*deviceplugin.Sharing, error) {

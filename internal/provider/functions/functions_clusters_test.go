@@ -21,7 +21,12 @@ func TestClusterFunctionsRefuse(t *testing.T) {
 		`device_plugin_config("x")`:  `Config: an object is wanted`,
 		`device_plugin_config(null)`: `argument must not be null`,
 		`device_plugin_config({ mig = "mixed" })`: `There is no attribute "mig", ` +
-			`but mig_strategy, mps, time_slicing`,
+			`but flags, mig_strategy, mps, time_slicing`,
+		`device_plugin_config({ flags = { mig = "none" } })`: `flags: there is no attribute "mig", but device_discovery_strategy`,
+		`device_plugin_config({ flags = { plugin = { device_list_strategy = 1 } } })`: `flags: plugin: device_list_strategy: a string or a ` +
+			`list of strings is wanted`,
+		`device_plugin_config({ flags = { plugin = { shared_devices_allocation_policy = "spread" } } })`: `flags: plugin: ` +
+			`shared_devices_allocation_policy is "spread", but distributed, packed is wanted`,
 		`device_plugin_config({ mig_strategy = 1 })`: `Mig_strategy: a string is ` +
 			`wanted`,
 		`device_plugin_config({ mig_strategy = "all" })`: `"all", but none, single, ` +
@@ -64,6 +69,39 @@ func TestClusterFunctionsRefuse(t *testing.T) {
 		})
 	}
 	r.Steps(steps...)
+}
+
+// The plugin's flags are written as its file has them.
+func TestDevicePluginConfigFlags(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.TwoNodes())
+	r.Steps(resource.TestStep{
+		Config: `
+output "o" {
+  value = provider::gpu::device_plugin_config({
+    mig_strategy = "none"
+    flags = {
+      fail_on_init_error = false
+      nvidia_driver_root = null
+      plugin             = { device_list_strategy = ["cdi-cri"], shared_devices_allocation_policy = "packed" }
+    }
+    mps = { resources = { gpu = 4 } }
+  })
+}`,
+		ConfigStateChecks: []statecheck.StateCheck{statecheck.ExpectKnownOutputValue("o", knownvalue.StringExact(`version: v1
+flags:
+  migStrategy: none
+  failOnInitError: false
+  plugin:
+    deviceListStrategy: cdi-cri
+    sharedDevicesAllocationPolicy: packed
+sharing:
+  mps:
+    resources:
+      - name: nvidia.com/gpu
+        replicas: 4
+`))},
+	})
 }
 
 // A value inside the argument that is known only after the apply makes the result so.

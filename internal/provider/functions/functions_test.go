@@ -91,6 +91,49 @@ mig-configs:
 	})
 }
 
+// What one of the two takes the other one takes, from a ConfigMap too, and a module's counts of 0 are none.
+func TestMIGPartedConfigMapThereAndBack(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.TwoNodes())
+	r.Steps(resource.TestStep{
+		Config: `
+locals {
+  labels = {
+    off = [{ mig_enabled = false, devices = [] }]
+    on = [
+      { models = ["A100-PCIE-40GB"], profiles = { "1g.5gb+me" = 1, "1g.10gb-me" = 2, "1g.10gb+gfx" = 0 } },
+      { devices = [0], profiles = {} },
+    ]
+  }
+  text = provider::gpu::mig_parted_config(local.labels)
+  map  = jsonencode({ apiVersion = "v1", kind = "ConfigMap", metadata = { name = "mig" }, data = { "config.yaml" = local.text } })
+}
+output "same" {
+  value = local.text == provider::gpu::mig_parted_config({ for l, _ in local.labels : l => provider::gpu::from_mig_parted(local.map, l) })
+}
+output "text" { value = local.text }`,
+		ConfigStateChecks: []statecheck.StateCheck{
+			statecheck.ExpectKnownOutputValue("same", knownvalue.Bool(true)),
+			statecheck.ExpectKnownOutputValue("text", knownvalue.StringExact(`version: v1
+mig-configs:
+  "off":
+    - devices: []
+      mig-enabled: false
+  "on":
+    - device-filter: ["0x20B110DE", "0x20F110DE"]
+      devices: all
+      mig-enabled: true
+      mig-devices:
+        "1g.10gb-me": 2
+        "1g.5gb+me": 1
+    - devices: [0]
+      mig-enabled: true
+      mig-devices: {}
+`)),
+		},
+	})
+}
+
 func TestFunctionsRefuse(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
@@ -109,7 +152,7 @@ func TestFunctionsRefuse(t *testing.T) {
 		`provider::gpu::mig_parted_config({ x = { half = 1 } })`:          `"half", which is not a MIG profile`,
 		`provider::gpu::mig_parted_config({ x = { "1g.5gb" = 1.5 } })`:    `"1g.5gb": 1.5 is not a whole number`,
 		`provider::gpu::mig_parted_config({ x = { "1g.5gb" = "many" } })`: `"1g.5gb": a number is wanted`,
-		`provider::gpu::mig_parted_config({ x = { "1g.5gb" = 0 } })`:      `0 of "1g.5gb", but at least 1`,
+		`provider::gpu::mig_parted_config({ x = { "1g.5gb" = 0 } })`:      `Label "x": profiles has 0 of "1g.5gb", but at least 1`,
 		`provider::gpu::mig_parted_config({ x = { profiles = {}, mode = 1 } })`: `there is no attribute "mode", but ` +
 			`device_filter, devices`,
 		`provider::gpu::mig_parted_config({ x = { models = ["Voodoo 2"] } })`: `models: the catalog knows no GPU ` +
@@ -117,10 +160,11 @@ func TestFunctionsRefuse(t *testing.T) {
 		`provider::gpu::mig_parted_config({ x = { models = "A30" } })`: `models: a list is wanted`,
 		`provider::gpu::mig_parted_config({ x = { device_filter = ["A30"] } })`: `device_filter: "A30" is not a PCI ` +
 			`device id`,
-		`provider::gpu::mig_parted_config({ x = { devices = ["all"] } })`:                                `devices: a number is wanted`,
-		`provider::gpu::mig_parted_config({ x = { devices = [-1] } })`:                                   `the index -1`,
-		`provider::gpu::mig_parted_config({ x = { mig_enabled = "on" } })`:                               `mig_enabled: true or false is wanted`,
-		`provider::gpu::mig_parted_config({ x = { mig_enabled = false, profiles = { "1g.5gb" = 1 } } })`: `mig-enabled is false`,
+		`provider::gpu::mig_parted_config({ x = { devices = ["all"] } })`:  `devices: a number is wanted`,
+		`provider::gpu::mig_parted_config({ x = { devices = [-1] } })`:     `the index -1`,
+		`provider::gpu::mig_parted_config({ x = { mig_enabled = "on" } })`: `mig_enabled: true or false is wanted`,
+		`provider::gpu::mig_parted_config({ x = { mig_enabled = false, profiles = { "1g.5gb" = 1 } } })`: `Label "x": profiles are given, but ` +
+			`mig_enabled is false`,
 	}
 	// One full stop, which Terraform writes, and the name of an argument as it is.
 	steps := []resource.TestStep{{

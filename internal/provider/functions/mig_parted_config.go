@@ -1,6 +1,7 @@
 package functions
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -16,14 +17,17 @@ func NewMIGPartedConfig() function.Function {
 	return writer{name: "mig_parted_config", write: writeMIGParted, definition: function.Definition{
 		Summary: "Writes a mig-parted configuration",
 		MarkdownDescription: "Writes the configuration file that NVIDIA's mig-parted and the GPU Operator's MIG manager read, so that a " +
-			"cluster's own engine makes the layouts. Labels and profiles are sorted: the same layouts give the same text.",
+			"cluster's own engine makes the layouts. Labels and profiles are sorted: the same layouts give the same text. It is what the GPU " +
+			"Operator wants below `config.yaml` in a ConfigMap. What mig-parted would refuse or drop is an error: its own parser (v0.13.1) has " +
+			"judged the function's texts. Of models that are told apart by their board, as `RTX PRO 5000 Blackwell`, the ids have a subsystem, " +
+			"which mig-parted knows from v0.15.0 on: older releases find no GPU by such an id.",
 		Parameters: []function.Parameter{
 			function.DynamicParameter{
 				Name: "labels",
 				MarkdownDescription: "An object with what each label stands for. Either numbers of instances by profile, for all GPUs, as in " +
 					"`{ \"1g.10gb\" = 7 }`; or one object, or a list of objects, with any of `models` (by the provider's names), `device_filter` (PCI " +
-					"ids, which go before `models`), `devices` (indices in the driver's order; all when left out), `mig_enabled` (default `true`) and " +
-					"`profiles`. What `from_mig_parted` returns is such a list.",
+					"ids, which go before `models`), `devices` (indices in the driver's order; all when left out, none for `[]`), `mig_enabled` " +
+					"(default `true`) and `profiles`. What `from_mig_parted` returns is such a list. A count of 0 is left out.",
 			},
 		},
 		Return: function.StringReturn{},
@@ -61,7 +65,27 @@ func decodeLabel(v tftypes.Value) ([]migparted.Entry, error) {
 		}
 	}
 	profiles, err := counts(v)
-	return []migparted.Entry{{All: true, Enabled: true, Profiles: profiles}}, err
+	e := migparted.Entry{All: true, Enabled: true, Profiles: profiles}
+	if err == nil {
+		err = check(&e)
+	}
+	return []migparted.Entry{e}, err
+}
+
+// attributes are the names of an entry's fields in Terraform.
+var attributes = map[migparted.Field]string{
+	migparted.DeviceFilter: "device_filter", migparted.Devices: "devices",
+	migparted.MIGEnabled: "mig_enabled", migparted.MIGDevices: "profiles",
+}
+
+// check leaves out counts of 0, and says what is wrong with an entry by the names that its writer knows.
+func check(e *migparted.Entry) error {
+	e.DropZeros()
+	err := e.Check()
+	if field := (*migparted.FieldError)(nil); errors.As(err, &field) {
+		return field.Named(attributes)
+	}
+	return err
 }
 
 func decodeEntry(fields map[string]tftypes.Value) (migparted.Entry, error) {
@@ -78,8 +102,10 @@ func decodeEntry(fields map[string]tftypes.Value) (migparted.Entry, error) {
 		return e, err
 	}
 	e.All = e.Devices == nil
-	err = setFilter(&e, models, filter)
-	return e, err
+	if err := setFilter(&e, models, filter); err != nil {
+		return e, err
+	}
+	return e, check(&e)
 }
 
 // setFilter takes the PCI ids as they are, else those of the models.

@@ -19,10 +19,10 @@ func describe() schema.Schema {
 			"the higher one counts. What a few seconds say is little. A Prometheus server that keeps the metrics of NVIDIA's DCGM " +
 			"exporter gives the long view. The [guide on right-sizing](../guides/right-sizing.md) says how to read the figures.",
 		Attributes: map[string]schema.Attribute{
-			"hosts": tfschema.OptionalSetOf(types.StringType, "Hosts to measure, as the provider names them. Default: all that run Linux.",
-				scope.HostValidators()...),
-			"gpu_ids": tfschema.OptionalSetOf(types.StringType, "GPUs to measure, by UUID. Default: all of the hosts.",
-				scope.HostValidators()...),
+			"hosts": tfschema.OptionalSetOf(types.StringType, "Hosts to measure, as the provider names them. Default: all that run Linux. "+
+				"`[]` is refused.", scope.SomeNames(tfschema.Nonempty{Fix: "Leave `hosts` out, or null, for all hosts that run Linux."})...),
+			"gpu_ids": tfschema.OptionalSetOf(types.StringType, "GPUs to measure, by UUID. Default: all of the hosts. "+
+				"`[]` is refused.", scope.SomeNames(tfschema.Nonempty{Fix: "Leave `gpu_ids` out, or null, for all GPUs."})...),
 			"window": tfschema.OptionalText("The time between the two readings, from `\"100ms\"` to `\"60s\"`. Default `\"2s\"`. "+
 				"The read takes as long.", between(minWindow, maxWindow)),
 			"prometheus": prometheusAttribute(),
@@ -75,7 +75,7 @@ func prometheusAttribute() schema.Attribute {
 				"` where this is set. It is not kept in the state.", Optional: true, Sensitive: true, Validators: []validator.String{headerValue()},
 		},
 		"headers": schema.MapAttribute{
-			MarkdownDescription: "Headers that the server wants, such as `X-Scope-OrgID`. They are not kept in the state.",
+			MarkdownDescription: "Headers that the server wants, such as `X-Scope-OrgID`. `{}` is none. They are not kept in the state.",
 			ElementType:         types.StringType, Optional: true, Sensitive: true,
 			Validators: []validator.Map{
 				mapvalidator.KeysAre(headerName()), mapvalidator.NoNullValues(),

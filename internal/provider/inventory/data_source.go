@@ -167,8 +167,8 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 		MarkdownDescription: "What the hosts have: GPUs with the assigned status that Windows Admin Center shows, virtual machines, pools, " +
 			"MPS daemons, shares, and who holds what.",
 		Attributes: map[string]schema.Attribute{
-			"hosts": tfschema.OptionalSetOf(types.StringType, "Hosts to look at, as the provider names them. Default: all.",
-				scope.HostValidators()...),
+			"hosts": tfschema.OptionalSetOf(types.StringType, "Hosts to look at, as the provider names them. Default: all. `[]` is refused.",
+				scope.SomeNames(tfschema.Nonempty{Fix: "Leave `hosts` out, or null, for all hosts."})...),
 			"include_json": tfschema.OptionalFlag("Whether to fill in `json`. It is large and changes whenever a VM starts or stops."),
 			"inventory": tfschema.ComputedMap("The hosts, by name.", tfschema.Attributes{
 				"platform": tfschema.ComputedText("`hyperv` or `linux`."),

@@ -10,7 +10,6 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/mapvalidator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/objectvalidator"
-	"github.com/hashicorp/terraform-plugin-framework-validators/setvalidator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
@@ -57,8 +56,10 @@ func MIG(text string) schema.SingleNestedAttribute {
 			mapvalidator.KeysAre(stringvalidator.LengthAtLeast(1)),
 			mapvalidator.ValueInt64sAre(int64validator.Between(0, slicesAtMost))),
 		"placements": schema.SetNestedAttribute{
-			MarkdownDescription: "The instances of each GPU with their places, taken as written.", Optional: true,
-			Validators: []validator.Set{setvalidator.SizeAtLeast(1)},
+			MarkdownDescription: "The instances of each GPU with their places, taken as written. `[]` is refused.", Optional: true,
+			Validators: []validator.Set{tfschema.Nonempty{
+				Fix: "Write `profiles = {}` for MIG mode without instances, or leave `placements` out, or null.",
+			}},
 			NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
 				"profile": schema.StringAttribute{
 					MarkdownDescription: ProfileText, Required: true,

@@ -65,7 +65,8 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 			},
 			"hosts": tfschema.OptionalSetOf(types.StringType, "Hosts, as the provider names them. One of `hosts` and `cluster` is required. "+
 				"A host that joins gets the layout; "+
-				"removing a host has the same effect as destroying the config on it (see `on_destroy`).", scope.HostValidators()...),
+				"removing a host has the same effect as destroying the config on it (see `on_destroy`). "+
+				"`[]` beside `cluster` is none.", scope.HostsOrCluster()...),
 			"cluster": tfschema.OptionalText("A failover cluster: all of the provider's hosts that are its nodes.",
 				stringvalidator.LengthAtLeast(1)),
 			"selector": tfschema.OptionalObject("Narrows the GPUs. Without it every GPU is covered that has what the kind takes (partitions, "+
@@ -161,6 +162,6 @@ func (r *Resource) ConfigValidators(context.Context) []resource.ConfigValidator 
 		blocks = append(blocks, path.MatchRoot(string(k.kind)))
 	}
 	return []resource.ConfigValidator{
-		resourcevalidator.ExactlyOneOf(path.MatchRoot("hosts"), path.MatchRoot("cluster")), resourcevalidator.ExactlyOneOf(blocks...),
+		tfschema.ExactlyOne{"hosts", "cluster"}, resourcevalidator.ExactlyOneOf(blocks...),
 	}
 }

@@ -37,7 +37,7 @@ const maxMiB = 1 << 43
 func quotasAttribute() schema.MapNestedAttribute {
 	return schema.MapNestedAttribute{
 		MarkdownDescription: "How much the shares of each `owner_label` may take of the pool together, over all of its hosts, by label. " +
-			"What is not set is not limited, and neither is a label without a quota. Only for pools on Linux hosts.",
+			"What is not set is not limited, and neither is a label without a quota. `{}` is none. Only for pools on Linux hosts.",
 		Optional:   true,
 		Validators: []validator.Map{mapvalidator.KeysAre(stringvalidator.LengthAtLeast(1))},
 		NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{

@@ -12,9 +12,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
-	"github.com/hashicorp/terraform-plugin-framework-validators/mapvalidator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/objectvalidator"
-	"github.com/hashicorp/terraform-plugin-framework-validators/resourcevalidator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
@@ -111,10 +109,14 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 				Required:            true, PlanModifiers: []planmodifier.String{stringplanmodifier.RequiresReplace()},
 				Validators: []validator.String{stringvalidator.LengthBetween(1, 256), stringvalidator.NoneOfCaseInsensitive("primordial")},
 			},
-			"members": tfschema.OptionalMapOf(memberType, "The pool's GPUs, by host. One of `members`, `hosts` and `cluster` is required.",
-				mapvalidator.SizeAtLeast(1), scope.GPUIDValidator()),
-			"hosts": tfschema.OptionalSetOf(types.StringType, "Hosts, as the provider names them, whose GPUs the `selector` chooses.",
-				scope.HostValidators()...),
+			"members": tfschema.OptionalMapOf(memberType, "The pool's GPUs, by host. One of `members`, `hosts` and `cluster` is required. "+
+				"`{}` beside `hosts` or `cluster` is none.", tfschema.Nonempty{
+				Fix: "Name a host and its GPUs, or `hosts` or a `cluster`.", Unless: []string{"hosts", "cluster"},
+			}, scope.GPUIDValidator()),
+			"hosts": tfschema.OptionalSetOf(types.StringType, "Hosts, as the provider names them, whose GPUs the `selector` chooses. "+
+				"`[]` beside `members` or `cluster` is none.", scope.SomeNames(tfschema.Nonempty{
+				Fix: "Name a host, or `members` or a `cluster`.", Unless: []string{"members", "cluster"},
+			})...),
 			"cluster": tfschema.OptionalText("A failover cluster: all of the provider's hosts that are its nodes.",
 				stringvalidator.LengthAtLeast(1)),
 			"selector": schema.SingleNestedAttribute{
@@ -122,7 +124,9 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 					"config, not in another pool, not held by a VM, and not the host's own display; on Linux hosts every NVIDIA GPU that works and " +
 					"is not in another pool.",
 				Optional: true, Attributes: scope.SelectorAttributes(),
-				Validators: []validator.Object{objectvalidator.ConflictsWith(path.MatchRoot("members"))},
+				Validators: []validator.Object{tfschema.WhileFilled{
+					Object: objectvalidator.ConflictsWith(path.MatchRoot("members")), Beside: "members",
+				}},
 			},
 			"dismount": scope.Dismount(" Only for pools on Hyper-V hosts."),
 			"quotas":   quotasAttribute(),
@@ -146,7 +150,7 @@ const timeoutText = "Time for each host, from when its turn comes, as a duration
 // ConfigValidators implements resource.ResourceWithConfigValidators.
 func (r *Resource) ConfigValidators(context.Context) []resource.ConfigValidator {
 	return []resource.ConfigValidator{
-		resourcevalidator.ExactlyOneOf(path.MatchRoot("members"), path.MatchRoot("hosts"), path.MatchRoot("cluster")),
+		tfschema.ExactlyOne{"members", "hosts", "cluster"},
 	}
 }
 

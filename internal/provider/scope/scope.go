@@ -24,9 +24,14 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
-// HostValidators refuse an empty set of hosts and names that are empty or null.
-func HostValidators() []validator.Set {
-	return append([]validator.Set{setvalidator.SizeAtLeast(1)}, NameValidators()...)
+// SomeNames refuse an empty set, and names that are empty or null.
+func SomeNames(empty tfschema.Nonempty) []validator.Set {
+	return append([]validator.Set{empty}, NameValidators()...)
+}
+
+// HostsOrCluster refuse an empty set of hosts, unless there is a cluster, and names that are empty or null.
+func HostsOrCluster() []validator.Set {
+	return SomeNames(tfschema.Nonempty{Fix: "Name a host, or a `cluster`.", Unless: []string{"cluster"}})
 }
 
 // NameValidators refuse names that are empty or null.
@@ -44,16 +49,20 @@ var SelectorType = tfschema.TypesOf(SelectorAttributes())
 
 // What the parts of the selector are, for registry pages.
 const (
-	ModelsText = "GPU models to take, such as `\"NVIDIA A2\"` or `\"A2\"`."
+	ModelsText = "GPU models to take, such as `\"NVIDIA A2\"` or `\"A2\"`. `[]` is refused."
 	GPUIDsText = "GPUs to take, by host: on a host that is named here exactly these GPUs are taken, on others the map " +
-		"does not narrow anything. A GPU's id is its PCI location path on Hyper-V and its UUID on Linux; data source `gpu_inventory` lists them."
+		"does not narrow anything. A GPU's id is its PCI location path on Hyper-V and its UUID on Linux; data source `gpu_inventory` lists " +
+		"them. `[]` of a host is no GPU of it, `{}` is refused."
 )
 
 // SelectorAttributes are the attributes inside selector, for a resource.
 func SelectorAttributes() map[string]schema.Attribute {
 	return map[string]schema.Attribute{
-		"models":  tfschema.OptionalSetOf(types.StringType, ModelsText, HostValidators()...),
-		"gpu_ids": tfschema.OptionalMapOf(types.SetType{ElemType: types.StringType}, GPUIDsText, mapvalidator.SizeAtLeast(1), GPUIDValidator()),
+		"models": tfschema.OptionalSetOf(types.StringType, ModelsText,
+			SomeNames(tfschema.Nonempty{Fix: "Leave `models` out, or null, for every model."})...),
+		"gpu_ids": tfschema.OptionalMapOf(types.SetType{ElemType: types.StringType}, GPUIDsText, tfschema.Nonempty{
+			Fix: "Leave `gpu_ids` out, or null, for every GPU; `[]` of a host is no GPU of it.",
+		}, GPUIDValidator()),
 	}
 }
 
@@ -70,7 +79,9 @@ func Decode(
 	if !object.Known(hosts, cluster, selector) {
 		return gpu.Scope{}, false
 	}
-	s.Hosts = object.Strings(ctx, hosts, diags)
+	if len(hosts.Elements()) > 0 {
+		s.Hosts = object.Strings(ctx, hosts, diags)
+	}
 	slices.Sort(s.Hosts)
 	s.Cluster = cluster.ValueString()
 	if m := object.Decode[selectorModel](selector, diags); m != nil {
@@ -81,9 +92,9 @@ func Decode(
 	return s, true
 }
 
-// GPUIDs reads a known map of host → set of GPU ids; null gives nil.
+// GPUIDs reads a known map of host → set of GPU ids; null and an empty one give nil.
 func GPUIDs(ctx context.Context, m types.Map, diags *diag.Diagnostics) map[string][]string {
-	if m.IsNull() {
+	if len(m.Elements()) == 0 {
 		return nil
 	}
 	out := map[string][]string{}

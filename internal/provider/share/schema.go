@@ -69,9 +69,11 @@ func attributes(ctx context.Context) map[string]schema.Attribute {
 			"destroyed in the right order, and the plan can prove that there is room."+replaceText, notEmpty()...),
 		"gpu_ids": schema.SetAttribute{
 			MarkdownDescription: "The GPUs that the share uses. Set it together with `host` to choose them; otherwise they are chosen " +
-				"when the share is created." + replaceText,
+				"when the share is created. `[]` is refused." + replaceText,
 			ElementType: types.StringType, Optional: true, Computed: true,
-			Validators: append(scope.HostValidators(), setvalidator.AlsoRequires(path.MatchRoot("host"))),
+			Validators: append(scope.SomeNames(tfschema.Nonempty{
+				Fix: "Leave `gpu_ids` out, or null, to have the GPUs chosen.",
+			}), setvalidator.AlsoRequires(path.MatchRoot("host"))),
 		},
 		"gpu_count": tfschema.OptionalNumber("Number of GPUs or MIG instances, on one host, that the share spans. "+
 			"Default `1`, or as many as `gpu_ids` names."+replaceText, int64validator.AtLeast(1)),

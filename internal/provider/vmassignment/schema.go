@@ -45,7 +45,7 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 				Required: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)},
 			},
 			"hosts": tfschema.OptionalSetOf(types.StringType, "Where to look for the VM, when its name is not unique, "+
-				"or several hosts show its id.", scope.NameValidators()...),
+				"or several hosts show its id. `[]` is none.", scope.NameValidators()...),
 			"cluster": tfschema.OptionalText("The cluster in which to look for the VM, when its name is not unique.",
 				stringvalidator.LengthAtLeast(1)),
 			"partition": tfschema.OptionalObject("One GPU partition. `partition = {}` takes any. The host chooses the GPU when the VM starts. "+
@@ -67,8 +67,8 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 					Validators: []validator.String{stringvalidator.LengthAtLeast(1)},
 				},
 				"gpu_ids": schema.SetAttribute{
-					MarkdownDescription: "The GPUs' ids.", ElementType: types.StringType, Required: true,
-					Validators: scope.HostValidators(),
+					MarkdownDescription: "The GPUs' ids. `[]` is refused.", ElementType: types.StringType, Required: true,
+					Validators: scope.SomeNames(tfschema.Nonempty{Fix: "Name a GPU; without `device` the VM gets none."}),
 				},
 				"dismount": scope.Dismount(""),
 			}),
