@@ -50,9 +50,10 @@ var kindGPUP = kind{
 		if before.Partitions == 0 || p == nil || p.Count == before.Partitions {
 			return ""
 		}
-		held := holders(g)
-		if len(held) > 0 && !slices.ContainsFunc(held, func(id string) bool { return listsInVain(host, id) == "" }) {
-			return "Hyper-V still lists partitions of " + vmNames(host, held) + ": " + listsInVain(host, held[0])
+		for _, id := range holders(g) {
+			if why := listsInVain(host, id); why != "" {
+				return "Hyper-V still lists a partition of " + vmNames(host, []string{id}) + ": " + why
+			}
 		}
 		if len(p.ValidCounts) == 0 || slices.Contains(p.ValidCounts, before.Partitions) {
 			return ""
