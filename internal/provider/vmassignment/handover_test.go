@@ -598,6 +598,28 @@ func TestAccVMAssignment_AnUnreachableHostIsGivenUpWithAWarning(t *testing.T) {
 	r.WantHeld(gpu.VMOff, "avd-03")
 }
 
+// A VM that moved to a host which does not answer keeps its GPU there, and the record of it stays on the host that it left.
+func TestAccVMAssignment_TheRecordOfAVMThatMovedToASilentHostStays(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Standalone(rig.Node("hv01", rig.Desktop("avd-01", 1)), rig.Node("hv02")))
+	config := r.Block(`on_unreachable = "keep"`) + rig.Assignment("avd-01", rig.AnyPartition, rig.MayStop)
+	c := rig.NewCLI(t, config)
+	c.Apply()
+	r.Must(r.Fleet.MoveVM(t.Context(), "avd-01", "hv02"))
+	r.Silent(true, "hv02")
+	rig.WantSaid(t, c.Destroy(), "The VM was left unchanged")
+	r.WantClaims([]string{"hv01"}, "vm_assignment "+rig.VMID(1))
+	r.Silent(false, "hv02")
+	r.WantVM("avd-01", gpu.VMRunning, 1)
+	// The next resource of this owner takes the VM over.
+	c.Write(config + "import {\n  to = gpu_vm_assignment.a\n  id = \"hv02/avd-01\"\n}\n")
+	c.Apply()
+	c.WantNoChanges()
+	c.Destroy()
+	r.WantFree(gpu.VMRunning, "avd-01")
+	r.WantClaims([]string{"hv01", "hv02"})
+}
+
 func TestAccVMAssignment_OnlyAPermissionIsToldToTheHost(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
