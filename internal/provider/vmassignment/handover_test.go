@@ -545,6 +545,15 @@ func TestAccVMAssignment_AVMThatWasDeletedLeavesTheState(t *testing.T) {
 			t.Errorf("the state has %v", got)
 		}
 	})
+	t.Run("and is configured no more", func(t *testing.T) {
+		t.Parallel()
+		r, c := begin(t)
+		c.Write(r.Block() + rig.AssignmentOf("b", "avd-06", rig.AnyPartition))
+		rig.WantSaid(t, c.Ok("plan"), "Warning: The record of a VM that was deleted is left", "Host: hv01", "No changes")
+		c.Write(r.Block() + rig.AssignmentOf("b", "avd-06", rig.AnyPartition, rig.MayStop))
+		c.Apply()
+		r.WantClaims([]string{"hv01"})
+	})
 	t.Run("and all is destroyed", func(t *testing.T) {
 		t.Parallel()
 		r, c := begin(t)
