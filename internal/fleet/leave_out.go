@@ -52,8 +52,8 @@ func (f *Fleet) LeaveOut(v View, p change.Change) []LeftOut {
 		all[c.Host] = append(slices.Clone(all[c.Host]), c.GPU)
 		slices.Sort(all[c.Host])
 		now := f.faults(v, p)
-		if new := slices.IndexFunc(now, func(o rules.Finding) bool { return !slices.ContainsFunc(known, sameFault(o)) }); new >= 0 {
-			c.Why = now[new]
+		if i := slices.IndexFunc(now, func(o rules.Finding) bool { return !slices.ContainsFunc(known, sameFault(o)) }); i >= 0 {
+			c.Why = now[i]
 			leave(all, had, c)
 			out = append(out, c)
 		}

@@ -72,6 +72,6 @@ func reportCannotRestore(p change.Change, host string, h *gpu.Host, claim *gpu.C
 		Level: Warning, Path: "on_destroy", Title: "The previous layout cannot be restored", Host: host,
 		Found: fmt.Sprintf("On %s these GPUs cannot have the layout from before %s: %s.", hostText(host), whatif.Label(p),
 			strings.Join(lines, "; ")),
-		Fix:   "These GPUs keep the layout that they have, and the others get theirs back. Change it on the host afterwards, if needed.",
+		Fix: "These GPUs keep the layout that they have, and the others get theirs back. Change it on the host afterwards, if needed.",
 	}}
 }

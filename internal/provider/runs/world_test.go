@@ -253,7 +253,7 @@ func events() map[string]event {
 			}
 			return counts(h, 1, 2)
 		}),
-		"a reboot, and others use the first GPU": both(boot, func(r *rig.Rig, c worldConfig) bool {
+		"a reboot, and others use the first GPU": both(boot, func(r *rig.Rig, _ worldConfig) bool {
 			h := first(r)
 			if h.Platform != gpu.Linux {
 				return false
@@ -424,13 +424,22 @@ func TestTheWorldIsTold(t *testing.T) {
 			"(NVIDIA A16) is not in the config yet; the GPU is new", "It stays out as long as this is so: Most GPUs of", "selector = { models",
 			"No changes",
 		}, "This apply puts it right"},
-		{"gpu_p of a cluster", "a GPU comes that is in use", false, []string{"is not in the config yet", "It stays out as long as this is so"},
-			"This apply puts it right"},
-		{"gpu_p", "a GPU of the same model comes", false, []string{"is not in the config yet", "This apply puts it right", "1 to change"},
-			"stays out"},
+		{
+			"gpu_p of a cluster", "a GPU comes that is in use", false,
+			[]string{"is not in the config yet", "It stays out as long as this is so"},
+			"This apply puts it right",
+		},
+		{
+			"gpu_p", "a GPU of the same model comes", false,
+			[]string{"is not in the config yet", "This apply puts it right", "1 to change"},
+			"stays out",
+		},
 		{"mig", "a GPU of another model comes", false, []string{"No changes"}, "This apply puts it right"}, // the selector passes it by
-		{"pool", "a GPU of another model comes", false, []string{`is not in pool "render"`, "It stays out as long as this is so", "No changes"},
-			"This apply puts it right"},
+		{
+			"pool", "a GPU of another model comes", false,
+			[]string{`is not in pool "render"`, "It stays out as long as this is so", "No changes"},
+			"This apply puts it right",
+		},
 		{"mps, by ids", "the first GPU is lost at a reboot", false, []string{"This apply puts it right", "replace the share"}, "Error"},
 		{"mig", "a reboot, and others use the first GPU", false, []string{
 			"This apply leaves it as it is as long as this is so", "python", "1 to change",

@@ -226,7 +226,8 @@ func warnOfRecord(view fleet.View, state *model, diags *diag.Diagnostics) {
 	if len(hosts) > 0 {
 		diags.AddWarning("The record of a VM that was deleted is left", fmt.Sprintf(
 			"%s\n\nHost: %s\nFound: The host has a record of this assignment, and no host has its VM any more.\n"+
-				"Fix: The next apply that changes something and has looked at every host drops it. `gpu-agent claims forget` on the host does so at once.",
+				"Fix: The next apply that changes something and has looked at every host drops it. "+
+				"`gpu-agent claims forget` on the host does so at once.",
 			label(state.VM.ValueString()), words.Join(hosts)))
 	}
 }
