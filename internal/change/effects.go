@@ -18,6 +18,8 @@ type Forecast struct {
 	// Steps are also those of a change that the host refuses, as far as they are known.
 	Steps   []Step
 	Refused gpu.Refusals
+	// Left is why GPUs of a config stay as they are while others are put right.
+	Left gpu.Refusals
 	// Undrained is why the host is not to be drained, "" if nothing but itself is against it.
 	Undrained string
 	Effects
@@ -26,8 +28,8 @@ type Forecast struct {
 // Simulate asks the planner what a change does to a host, which carries the claims that other
 // hosts hold for its VMs.
 func Simulate(host gpu.Host, key string, ch Change) Forecast {
-	steps, err := Plan(host, key, ch)
-	f := Forecast{Host: key, On: &host, Steps: steps, Effects: EffectsOf(&host, steps)}
+	p, err := planOn(host, key, ch)
+	f := Forecast{Host: key, On: &host, Steps: p.steps, Left: p.left, Effects: EffectsOf(&host, p.steps)}
 	errors.As(err, &f.Refused)
 	for i := range f.GPUs {
 		for _, r := range f.Refused {

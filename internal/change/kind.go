@@ -35,6 +35,8 @@ type kind struct {
 	declared func(*gpu.PartitionConfig) string
 	// cause is how a GPU came to have another layout than it was given, as far as the two tell.
 	cause func(given, now gpu.Layout) Cause
+	// unrestorable is why a GPU cannot have a layout any more that it had, whoever lets go of it; "" where it can.
+	unrestorable func(host *gpu.Host, before gpu.Layout, g *gpu.GPU) string
 	// lost is what puts back what a GPU lacks of the layout that a claim has given it, without
 	// taking anything from anybody.
 	lost func(*gpu.Host, *gpu.Claim, *gpu.GPU) repair
@@ -61,6 +63,19 @@ func Passes(of gpu.Kind, g *gpu.GPU) string { return kinds[of].passes(g) }
 
 // BesidePools reports whether GPUs may have layouts of a kind whatever pool they are in.
 func BesidePools(of gpu.Kind) bool { return kinds[of].beside }
+
+// Unrestorable is why a GPU does not get back the layout that it had before a config, "" where it does: something that the world
+// has done, which no destroy waits for.
+func Unrestorable(host *gpu.Host, claim *gpu.Claim, id string) string {
+	if u, unknown := host.UnknownGPU(id); unknown && gpu.SameID(u.GPU, id) {
+		return "it cannot be read: " + u.Why
+	}
+	g, there := host.GPU(id)
+	if !there || claim.Want.Config == nil {
+		return ""
+	}
+	return kinds[claim.Want.Config.Kind].unrestorable(host, claim.OriginalLayouts.Of(id), g)
+}
 
 // HasLayout reports whether a GPU has the layout of a config. The daemons of MPS are the
 // host's.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
@@ -44,7 +45,36 @@ var kindGPUP = kind{
 		}
 		return ""
 	},
+	unrestorable: func(host *gpu.Host, before gpu.Layout, g *gpu.GPU) string {
+		p := g.Partitionable
+		if before.Partitions == 0 || p == nil || p.Count == before.Partitions {
+			return ""
+		}
+		for _, id := range holders(g) {
+			if why := listsInVain(host, id); why != "" {
+				return "Hyper-V still lists a partition of " + vmNames(host, []string{id}) + ": " + why
+			}
+		}
+		if len(p.ValidCounts) == 0 || slices.Contains(p.ValidCounts, before.Partitions) {
+			return ""
+		}
+		return fmt.Sprintf("its driver offers no %d partitions any more, only %s", before.Partitions,
+			words.Join(words.Each(p.ValidCounts, strconv.Itoa)))
+	},
 	lost: func(*gpu.Host, *gpu.Claim, *gpu.GPU) repair { return repair{} },
+}
+
+// listsInVain is why a VM cannot let go of a partition that its host lists for it, "" where it can: it does not run. Whether
+// hosts do that is an assumption (hyperv-partition-rows).
+func listsInVain(host *gpu.Host, vmID string) string {
+	vm, there := host.VM(vmID)
+	switch {
+	case !there:
+		return "the host does not list that VM"
+	case vm.State == gpu.VMOff:
+		return "it is off, and gives it back when it is started and shut down once"
+	}
+	return ""
 }
 
 // countChange is a layout of kind GPU-P: the new counts of a host's GPUs and what stands in
@@ -127,6 +157,7 @@ func (l *countChange) displacedVMs() (out []displaced) {
 				Or("allow it with max_disruption = %q, or shut down the VMs first", gpu.DisruptVMRestart).OfRule(PartitionInUse).
 				Unless(gpu.DisruptVMRestart))
 		}
+		before := len(l.refused)
 		for _, id := range holders(g) {
 			if slices.ContainsFunc(out, func(s displaced) bool { return gpu.SameID(s.vm.ID, id) }) {
 				continue
@@ -139,6 +170,9 @@ func (l *countChange) displacedVMs() (out []displaced) {
 				continue
 			}
 			out = append(out, displaced{vm: vm, power: l.permission(vm)})
+		}
+		for _, r := range l.refused[before:] {
+			r.GPU = g.ID
 		}
 	}
 	pinned := func(s displaced) int {

@@ -1,6 +1,7 @@
 package change
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -35,7 +36,17 @@ var kindMIG = kind{
 	found:    func(_ *gpu.PartitionConfig, given gpu.Layout, g *gpu.GPU) string { return migFound(given.MIG, g) },
 	declared: func(c *gpu.PartitionConfig) string { return placement.MIGLayoutText(c.MIG) },
 	cause:    func(given, now gpu.Layout) Cause { return causeOfMIG(given.MIG, now.MIG) },
-	lost:     lostOfMIG,
+	unrestorable: func(_ *gpu.Host, before gpu.Layout, g *gpu.GPU) string {
+		if before.MIG == nil || g.MIG == nil {
+			return ""
+		}
+		_, err := placement.FollowMIG(placement.MIGProfiles(g), nil, before.MIG.Placements)
+		if r, is := errors.AsType[*gpu.Refusal](err); is {
+			return r.Found()
+		}
+		return ""
+	},
+	lost: lostOfMIG,
 }
 
 // migChange is a layout of kind MIG: what GPUs of a host shall have, as far as it differs from

@@ -28,8 +28,9 @@ var kindMPS = kind{
 		mode, _ := placement.WantedModes(c)
 		return "MPS in compute mode " + string(mode)
 	},
-	cause: func(_, now gpu.Layout) Cause { return causeOfModes(now, "") },
-	lost:  lostModes,
+	cause:        func(_, now gpu.Layout) Cause { return causeOfModes(now, "") },
+	unrestorable: func(*gpu.Host, gpu.Layout, *gpu.GPU) string { return "" },
+	lost:         lostModes,
 }
 
 // daemonDeclared says whom a daemon serves, and how.

@@ -29,5 +29,6 @@ var kindTimeSlicing = kind{
 	cause: func(_, now gpu.Layout) Cause {
 		return causeOfModes(now, cmp.Or(now.TimeSlice, gpu.TimeSliceDefault))
 	},
-	lost: lostModes,
+	unrestorable: func(*gpu.Host, gpu.Layout, *gpu.GPU) string { return "" },
+	lost:         lostModes,
 }

@@ -41,7 +41,18 @@ var kindVGPU = kind{
 		return words
 	},
 	cause: causeOfVGPUs,
-	lost:  lostOfVGPUs,
+	unrestorable: func(_ *gpu.Host, before gpu.Layout, g *gpu.GPU) string {
+		if before.VGPU == nil || g.VGPU == nil {
+			return ""
+		}
+		for _, p := range before.VGPU.Places {
+			if _, offered := g.VGPU.Offers(p.Type); !offered && !slices.Contains(g.VGPU.State().Places, p) {
+				return "its driver offers no " + p.Type + " any more"
+			}
+		}
+		return ""
+	},
+	lost: lostOfVGPUs,
 }
 
 // vgpuChange is a layout of kind vGPU: what GPUs of a host shall have, as far as it differs

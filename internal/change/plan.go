@@ -17,19 +17,47 @@ import (
 // The key is the caller's name for the host, by which the wants know it. With Refusals it
 // returns the steps that are refused, as far as they are known.
 func Plan(host gpu.Host, key string, ch Change) ([]Step, error) {
-	p := &planner{host: host, key: key, change: ch.On(key)}
-	err := p.plan()
+	p, err := planOn(host, key, ch)
 	return p.steps, err
 }
 
 // After returns the host as a change would leave it, and why the host does not let it.
 func After(host gpu.Host, key string, ch Change) (gpu.Host, error) {
-	p := &planner{host: host, key: key, change: ch.On(key)}
-	err := p.plan()
+	p, err := planOn(host, key, ch)
 	if err == nil && p.after != nil {
 		return *p.after, nil
 	}
 	return ProjectAll(host, p.steps), err
+}
+
+// planOn plans a change. Where a config cannot be put right on some GPUs, they stay as they are and the others are put right.
+func planOn(host gpu.Host, key string, ch Change) (*planner, error) {
+	p := &planner{host: host, key: key, change: ch.On(key)}
+	err := p.plan()
+	if ids := p.mayStay(); len(ids) > 0 {
+		rest := &planner{host: host, key: key, change: p.change, stay: ids, left: p.refused}
+		if rest.plan() == nil && slices.ContainsFunc(rest.steps, func(s Step) bool { return s.Claim == nil }) {
+			return rest, nil
+		}
+	}
+	return p, err
+}
+
+// mayStay are the GPUs of a config that all refusals are about, if the change would only put right what differs there; none where
+// something else is refused. A daemon of MPS may serve several GPUs, which are then one.
+func (p *planner) mayStay() (ids []string) {
+	want, wanted := configOn(p.change.Want.Config, p.key)
+	claim, _ := p.host.Claim(gpu.ClaimConfig, want.ID)
+	if !wanted || claim == nil || p.change.Act != "" || want.MPS != nil || !sameLayout(claim.Want.Config, &want) {
+		return nil
+	}
+	for _, r := range p.refused {
+		if r.Code == gpu.Unannounced || r.Restores != "" || !claim.Covers(r.GPU) || !gpu.HasID(want.GPUs[p.key], r.GPU) {
+			return nil
+		}
+		ids = append(ids, r.GPU)
+	}
+	return ids
 }
 
 func (p *planner) plan() error {
@@ -98,7 +126,10 @@ type planner struct {
 	steps  []Step
 	// refused is all that stands in the way.
 	refused gpu.Refusals
-	after   *gpu.Host // the steps, if nothing does
+	// stay are GPUs of a config that stay as they are, and left is why.
+	stay  []string
+	left  gpu.Refusals
+	after *gpu.Host // the steps, if nothing does
 }
 
 // Change is what one resource wants of hosts, or had and gives up. It is checked at plan,

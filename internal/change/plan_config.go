@@ -81,7 +81,7 @@ func (p *planner) config() error {
 		}
 	}
 	for _, id := range p.leaving(c) {
-		if g, ok := p.host.GPU(id); ok && !g.Dismounted && c.shape.Restore && !p.change.ClaimOnly {
+		if g, ok := p.host.GPU(id); ok && !g.Dismounted && c.shape.Restore && !p.change.ClaimOnly && Unrestorable(&p.host, c.claim, id) == "" {
 			l.restores(g)
 		}
 		c.before, c.given = c.before.Without(id), c.given.Without(id)

@@ -52,7 +52,7 @@ func (p *planner) poolAllows(pool *gpu.PoolConfig, members []string, claim *gpu.
 		return nil
 	}
 	for _, id := range claim.GPUs {
-		if gpu.HasID(members, id) {
+		if _, there := p.host.GPU(id); gpu.HasID(members, id) || !there { // The world has taken that one from its shares.
 			continue
 		}
 		if names := p.drawn(pool.ID, id); len(names) > 0 {

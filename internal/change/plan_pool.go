@@ -125,6 +125,9 @@ func (p *planner) mountBack(gpus []string, pool, vm string, force bool) {
 					return d.Pool == "" && gpu.SameID(d.GPU, id)
 				})
 			})
+		if u, dead := p.host.UnknownGPU(id); dead && gpu.SameID(u.GPU, id) {
+			continue // No end of a pool or an assignment waits for a GPU that does not answer.
+		}
 		if g, ok := p.host.GPU(id); ok && g.Dismounted && !elsewhere {
 			p.add(Step{Op: OpMount, GPU: g.ID, Force: force})
 		}

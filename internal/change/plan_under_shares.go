@@ -42,6 +42,9 @@ func (p *planner) keepsShare(c *configChange, claim *gpu.Claim, after *gpu.Host)
 	const op = "change what shares are on"
 	s := claim.Want.Share
 	for _, d := range s.Devices {
+		if _, there := p.host.GPU(d.GPU); !there {
+			continue // The world has taken it from the share.
+		}
 		object := deviceText(d)
 		if c.covers(d.GPU) && !gpu.HasID(p.selected(c), d.GPU) {
 			return refuse(gpu.InUse, op, object, "share %q is on it, and is never moved", s.Name).Or("destroy the share first")
@@ -64,8 +67,8 @@ func (p *planner) keepsShare(c *configChange, claim *gpu.Claim, after *gpu.Host)
 // before.
 func (p *planner) rewrites(s *gpu.Share, after *gpu.Host) *gpu.ShareSpec {
 	is, err := placement.ShareSpec(after, s)
-	if err != nil {
-		return nil // it is not placed
+	if err != nil || slices.ContainsFunc(s.Devices, func(d gpu.SharedDevice) bool { return !hasDevice(after, d) }) {
+		return nil // it is not placed, or not there any more
 	}
 	changed := slices.ContainsFunc(p.steps, func(step Step) bool {
 		return step.Op == OpEnsureDaemon && step.Daemon.Name == is.Daemon ||

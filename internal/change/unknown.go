@@ -28,7 +28,7 @@ func (p *planner) leaveBlind(c *configChange) error {
 		}
 	}
 	for _, id := range p.leaving(c) {
-		if u, is := p.host.UnknownGPU(id); is && c.shape.Restore {
+		if u, is := p.host.UnknownGPU(id); is && c.shape.Restore && Unrestorable(&p.host, c.claim, id) == "" {
 			return unreadable("put the layout of GPU "+id+" back", u).Or("put that right on the host, or keep the layout (on_destroy = \"keep\")")
 		}
 	}
@@ -37,7 +37,7 @@ func (p *planner) leaveBlind(c *configChange) error {
 
 // touches tells whether the change may act on a selected GPU.
 func (p *planner) touches(c *configChange, id string) bool {
-	return !p.change.ClaimOnly && !gpu.HasID(c.blind, id)
+	return !p.change.ClaimOnly && !gpu.HasID(c.blind, id) && !gpu.HasID(p.stay, id)
 }
 
 // sameLayout tells whether two configs declare the same of each GPU.

@@ -135,6 +135,9 @@ func (f *Fleet) assignmentChanges(req Request, view View, put func(string, func(
 	if req.Act != "" { // which may write no claim
 		return nil
 	}
+	if owner == "" && !view.Complete() {
+		return nil // The VM may be on a host that is silent. It has its GPU there, and what is on record of it stays, wherever that is.
+	}
 	// A claim that an earlier owner host, or its cluster, still holds goes away with this write. One
 	// that shows the VM keeps it: the claim may be of another VM, or of a copy.
 	var dropped []string

@@ -361,7 +361,7 @@ func shareScenarios() []scenario {
 		},
 		{
 			rule: "share-placement", name: "a planned config changes the mode under it", level: rules.Error,
-			path: "name", says: []string{"from mode mps to time_slicing", "-replace"},
+			path: "name", says: []string{"from mode mps to time_slicing", "in an apply of its own first"},
 			build: func() (rules.World, change.Change) {
 				w, p := onMPS(onto(share("a", gib), migGPU0))()
 				p.Prior = wantShare(onto(share("a", 2*gib), migGPU0))

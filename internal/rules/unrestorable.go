@@ -2,14 +2,15 @@ package rules
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
 )
 
-// Unrestorable finds the GPUs that a config is to put back as they were, and of which no host knows
-// any more how that was: they keep their layout.
+// Unrestorable finds the GPUs that a config is to put back as they were, and that keep their layout: no host knows any more how
+// that was, or the GPU cannot have it any more.
 func Unrestorable(hosts map[string]*gpu.Host, p change.Change) []Finding {
 	c := p.Prior.Config
 	if c == nil || !c.Restore {
@@ -27,6 +28,9 @@ func Unrestorable(hosts map[string]*gpu.Host, p change.Change) []Finding {
 		claim, recorded := h.Claim(gpu.ClaimConfig, c.ID)
 		if recorded && claim.Token != p.Token {
 			continue // it is another resource's by now
+		}
+		if recorded {
+			out = append(out, reportCannotRestore(p, host, h, claim, func(id string) bool { return stays(host, id) })...)
 		}
 		var kept []string
 		for g := range whatif.Selected(h, c.GPUs[host]) {
@@ -51,4 +55,23 @@ func Unrestorable(hosts map[string]*gpu.Host, p change.Change) []Finding {
 		}
 	}
 	return out
+}
+
+// reportCannotRestore finds the GPUs of a config that leave it and cannot have any more what they had before it.
+func reportCannotRestore(p change.Change, host string, h *gpu.Host, claim *gpu.Claim, stays func(id string) bool) []Finding {
+	var lines []string
+	for _, id := range claim.GPUs {
+		if why := change.Unrestorable(h, claim, id); why != "" && !stays(id) {
+			lines = append(lines, "GPU "+id+": "+why)
+		}
+	}
+	if len(lines) == 0 {
+		return nil
+	}
+	return []Finding{{
+		Level: Warning, Path: "on_destroy", Title: "The previous layout cannot be restored", Host: host,
+		Found: fmt.Sprintf("On %s these GPUs cannot have the layout from before %s: %s.", hostText(host), whatif.Label(p),
+			strings.Join(lines, "; ")),
+		Fix: "These GPUs keep the layout that they have, and the others get theirs back. Change it on the host afterwards, if needed.",
+	}}
 }

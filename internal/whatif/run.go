@@ -143,7 +143,8 @@ func (r *Run) Others(subjects ...string) iter.Seq[*Entry] {
 			if e.token != "" && e.token == r.Plan.Token {
 				continue
 			}
-			if r.Mode.Past {
+			// What a plan does that puts something right follows from the world, and nobody has asked for it.
+			if r.Mode.Past && !(Repairs(e.Plan) && !e.Plan.Unchanged) {
 				p := e.Plan
 				p.Want, p.Prior = p.Prior, gpu.Want{}
 				e = &Entry{token: e.token, Plan: p}

@@ -401,11 +401,28 @@ func ordered(user, used change.Change) bool {
 
 // Repairs tells whether a plan wants nothing else than before: it puts right what differs.
 func Repairs(p change.Change) bool {
-	return reflect.DeepEqual(declared(p.Want), declared(p.Prior))
+	return !p.Replaces && reflect.DeepEqual(declared(p.Want), declared(p.Prior))
 }
 
-// declared is a want without where its VM happens to be, and what it is called there.
+// declared is a want without what the world makes of it: where its VM happens to be and what it is called there, and which GPUs
+// hosts have that a selector finds.
 func declared(w gpu.Want) gpu.Want {
+	selects := func(s gpu.Scope) bool { return len(s.Hosts) > 0 || s.Cluster != "" }
+	if w.Config != nil && selects(w.Config.Scope) {
+		c := *w.Config
+		c.GPUs = nil
+		w.Config = &c
+	}
+	if w.Share != nil && len(w.Share.Devices) > 0 { // It is never moved, however its place is written.
+		s := *w.Share
+		s.GPUIDs, s.Profile = nil, ""
+		w.Share = &s
+	}
+	if w.Pool != nil && selects(w.Pool.Scope) {
+		p := *w.Pool
+		p.Members = nil
+		w.Pool = &p
+	}
 	if w.Assignment != nil {
 		a := *w.Assignment
 		a.Host, a.VMName = "", ""

@@ -230,7 +230,7 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	if !report.NotYet(diags, d.Fleet, DataSourceType, fleet.View{}) {
 		return
 	}
-	hosts, v, ok := scope.Hosts(ctx, d.Fleet, s, diags)
+	hosts, v, ok := scope.Hosts(ctx, d.Fleet, s, scope.Has{}, diags)
 	if !report.NotYet(diags, d.Fleet, DataSourceType, v) || !report.Unreachable(diags, d.Fleet, DataSourceType, v) || !ok {
 		return
 	}

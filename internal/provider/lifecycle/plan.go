@@ -60,6 +60,8 @@ type Planning[M any] struct {
 	Unchanged bool
 	// Ended are the hosts once an object that this one replaces has ended on them.
 	Ended fleet.View
+	// LeftOut are GPUs that the configuration selects as it did before, and that the object cannot have.
+	LeftOut []fleet.LeftOut
 	// Leaves is the object that an update gives up for another one of its kind; nil for none.
 	Leaves *gpu.Want
 	Req    resource.ModifyPlanRequest
@@ -130,7 +132,7 @@ func (p *Planning[M]) propose(ctx context.Context) {
 
 // plan proves a plan against the hosts and the rest of the run. stays is what Record says.
 func (s *Shell[M]) plan(ctx context.Context, p *Planning[M]) (stays bool) {
-	p.Known, p.Ended, p.Leaves = s.known(p.Req.Config), fleet.View{}, nil
+	p.Known, p.Ended, p.Leaves, p.LeftOut = s.known(p.Req.Config), fleet.View{}, nil, nil
 	if !s.Of.Declare(ctx, p) {
 		return false
 	}
@@ -211,19 +213,32 @@ func (p *Planning[M]) show(ctx context.Context) {
 
 // record puts a plan into the ledger, and reports what the rules find, what the hosts have
 // otherwise, and whom the change disturbs. It returns true where the change would only put right
-// what differs and the hosts would refuse that: an apply that is bound to fail helps nobody, and an
+// what differs and that cannot be done: an apply that is bound to fail helps nobody, and an
 // error would stop all else. Right before an apply, which reads nothing, it is too late for that.
 func (s *Shell[M]) record(ctx context.Context, p *Planning[M], v fleet.View, planned change.Change) (stays bool) {
 	diags := &p.Resp.Diagnostics
 	s.Fleet.AwaitNamed(ctx, v, planned)
 	findings, does := s.Fleet.Record(p.Instance, v, planned)
-	mayStay := len(p.Differs) > 0 && s.Fleet.Refreshes() && whatif.Repairs(planned) && !rules.HasErrors(findings) && !diags.HasError()
-	if mayStay && len(s.Fleet.Refused(v, planned)) > 0 {
-		report.Drift(diags, s.Fleet, v, planned, s.Of.Differs, p.Differs)
-		return true
+	drift := report.Drift{What: s.Of.Differs, Fleet: s.Fleet, View: v, Plan: planned, Differs: p.Differs, LeftOut: p.LeftOut, Does: does}
+	repairs := len(p.Differs) > 0 && whatif.Repairs(planned) && !planned.Adopt
+	if repairs && s.Fleet.Refreshes() && !diags.HasError() {
+		if drift.NothingElse() {
+			drift.Warn(diags)
+			return true
+		}
+		refused := s.Fleet.Refused(v, planned)
+		if at := slices.IndexFunc(findings, func(f rules.Finding) bool { return f.Level == rules.Error }); at >= 0 && len(refused) == 0 {
+			refused = findings[at:]
+		}
+		if len(refused) > 0 {
+			drift.Refused = refused
+			drift.Warn(diags)
+			return true
+		}
 	}
 	report.Findings(diags, planned.Subject, slices.Concat(findings, s.Fleet.CrossRunFindings(ctx, v, planned)))
-	report.Drift(diags, s.Fleet, v, planned, s.Of.Differs, p.Differs)
+	drift.Refused = s.Fleet.Refused(v, planned)
+	drift.Warn(diags)
 	if !planned.Unchanged {
 		report.Disturbs(diags, s.Fleet, s.Of.DisturbsAt, planned, does)
 	}

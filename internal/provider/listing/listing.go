@@ -98,7 +98,7 @@ func (l *lister) List(ctx context.Context, req list.ListRequest, stream *list.Li
 	if !host.IsNull() {
 		within.Hosts = []string{host.ValueString()}
 	}
-	names, view, ok := scope.Hosts(ctx, l.fleet, within, &diags)
+	names, view, ok := scope.Hosts(ctx, l.fleet, within, scope.Has{}, &diags)
 	if ok {
 		ok = report.Unreachable(&diags, l.fleet, "list of "+l.Object, view, names...)
 	}

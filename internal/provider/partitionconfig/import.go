@@ -148,7 +148,7 @@ func (r *Resource) claimed(ctx context.Context, identity identityModel, resp *re
 // hosts have.
 func (r *Resource) readImported(ctx context.Context, m *model, kind gpu.Kind, diags *diag.Diagnostics) {
 	s, _ := scope.Decode(ctx, m.Hosts, m.Cluster, m.Selector, diags)
-	hosts, v, ok := scope.Hosts(ctx, r.Fleet, s, diags)
+	hosts, v, ok := scope.Hosts(ctx, r.Fleet, s, scope.Has{}, diags)
 	if !ok {
 		return
 	}

@@ -41,7 +41,7 @@ func describeListed(ctx context.Context, f *fleet.Fleet, v fleet.View, a *fleet.
 		return
 	}
 	c = m.declared(ctx, diags)
-	hosts, _ := of(f).look(ctx, c.Scope, nil)
+	hosts, _ := of(f).look(ctx, c.Scope, nil, diags)
 	m.observe(ctx, c, hosts, v, diags)
 	diags.Append(out.Resource.Set(ctx, &m)...)
 }

@@ -187,6 +187,12 @@ func chooseGPUs(c *gpu.PartitionConfig, token string, hosts []string, v fleet.Vi
 	}
 }
 
+// selectsAs reports whether a configuration selects GPUs as the one did that a state is of.
+func (m *model) selectsAs(state *model) bool {
+	return state != nil && m.kind() == state.kind() && m.Hosts.Equal(state.Hosts) && m.Cluster.Equal(state.Cluster) &&
+		m.Selector.Equal(state.Selector)
+}
+
 // mended are those differences that an apply mends.
 func mended(all []change.Difference) []change.Difference {
 	return slices.DeleteFunc(all, func(d change.Difference) bool { return d.Cause == change.CauseGPUMissing })

@@ -149,14 +149,14 @@ func (r *Resource) wait(ctx context.Context, p *planning) {
 
 func (r *Resource) hold(_ context.Context, p *planning, _ fleet.View) {
 	p.Want.Config.GPUs = p.Prior.Config.GPUs
-	r.reshape(p)
+	r.Fleet.Ledger.Reshape(p.Want.Config.ID, false)
 }
 
 // choose selects the config's GPUs on its hosts. The hosts that leave the config matter as well.
 func (r *Resource) choose(ctx context.Context, p *planning, planned *change.Change) (fleet.View, bool) {
 	want, diags := p.Want.Config, &p.Resp.Diagnostics
 	planned.Approved = lifecycle.Seen(ctx, p.Req.Private)
-	hosts, view, ok := scope.Hosts(ctx, r.Fleet, want.Scope, diags)
+	hosts, view, ok := scope.Hosts(ctx, r.Fleet, want.Scope, has(p.Prior), diags)
 	if !report.Unreachable(diags, r.Fleet, planned.Subject, view, p.State.held(diags)...) || !ok || diags.HasError() {
 		return view, false
 	}
@@ -166,6 +166,9 @@ func (r *Resource) choose(ctx context.Context, p *planning, planned *change.Chan
 	chooseGPUs(want, planned.Token, hosts, view.With(p.Ended))
 	if prior := p.Prior.Config; prior != nil {
 		view = view.With(r.Fleet.Snapshot(ctx, slices.Sorted(maps.Keys(prior.GPUs))))
+		if p.Plan.selectsAs(p.State) {
+			p.LeftOut = r.Fleet.LeaveOut(view, *planned)
+		}
 	}
 	r.reshape(p)
 	return view.With(p.Ended), true
@@ -176,6 +179,14 @@ func (r *Resource) reshape(p *planning) {
 	if p.State != nil {
 		r.Fleet.Ledger.Reshape(p.Want.Config.ID, p.State.hasOtherCount(*p.Want.Config, &p.Resp.Diagnostics))
 	}
+}
+
+// has is where a config is by its state.
+func has(prior gpu.Want) scope.Has {
+	if c := prior.Config; c != nil {
+		return scope.Has{Cluster: c.Scope.Cluster, Hosts: slices.Sorted(maps.Keys(c.GPUs))}
+	}
+	return scope.Has{}
 }
 
 // allAnswer refuses to change a layout while some of its hosts are silent, even when
@@ -218,13 +229,16 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 		return false
 	}
 	c.Subject, c.Want.Config = label(want.ID), &want
-	hosts, view, ok := scope.Hosts(ctx, r.Fleet, want.Scope, c.Diags)
+	hosts, view, ok := scope.Hosts(ctx, r.Fleet, want.Scope, has(c.Prior), c.Diags)
 	if !r.Answer(c, hosts, view, ok) {
 		return false
 	}
 	chooseGPUs(&want, c.Token, hosts, view)
 	if c.Prior.Config != nil {
 		c.Prior.Config.Restore = want.Restore // what a host that leaves is to be put back to is the plan's business
+		if c.Plan.selectsAs(c.State) {
+			r.Fleet.LeaveOut(view, c.Change)
+		}
 	}
 	c.Plan.roll(&c.Request, c.Diags)
 	skipped, done := r.Carry(ctx, c)
@@ -253,7 +267,7 @@ func (r *Resource) read(
 		}
 	}
 	c := state.declared(ctx, &resp.Diagnostics)
-	hosts, view := r.look(ctx, c.Scope, state.gpus(&resp.Diagnostics))
+	hosts, view := r.look(ctx, c.Scope, state.gpus(&resp.Diagnostics), &resp.Diagnostics)
 	if !report.Unreachable(&resp.Diagnostics, r.Fleet, label(c.ID), view, state.held(&resp.Diagnostics)...) {
 		return nil, nil, false
 	}
@@ -268,8 +282,10 @@ func (r *Resource) read(
 // look takes the hosts of a scope as the state has it, and looks at those that the
 // state lists besides: a host that the provider no longer knows is in the view as one
 // that does not answer.
-func (r *Resource) look(ctx context.Context, s gpu.Scope, listed map[string]map[string]gpuModel) ([]string, fleet.View) {
-	hosts := scope.Stated(ctx, r.Fleet, s)
+func (r *Resource) look(
+	ctx context.Context, s gpu.Scope, listed map[string]map[string]gpuModel, diags *diag.Diagnostics,
+) ([]string, fleet.View) {
+	hosts := scope.Stated(ctx, r.Fleet, s, slices.Sorted(maps.Keys(listed)), diags)
 	all := slices.Concat(hosts, slices.Collect(maps.Keys(listed)))
 	slices.Sort(all)
 	return hosts, r.Fleet.Snapshot(ctx, slices.Compact(all))

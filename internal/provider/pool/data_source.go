@@ -138,7 +138,7 @@ func (d *DataSource) look(ctx context.Context, m *poolModel, diags *diag.Diagnos
 			return "", view, false
 		}
 	}
-	_, view, ok = scope.Hosts(ctx, d.Fleet, within, diags)
+	_, view, ok = scope.Hosts(ctx, d.Fleet, within, scope.Has{}, diags)
 	id = at + "/" + m.Name.ValueString()
 	if !report.NotYet(diags, d.Fleet, label(id), view) || !report.Unreachable(diags, d.Fleet, label(id), view) || !ok {
 		return id, view, false

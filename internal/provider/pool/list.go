@@ -31,7 +31,7 @@ func describeListed(ctx context.Context, f *fleet.Fleet, v fleet.View, a *fleet.
 		return
 	}
 	c := m.declared(ctx, diags)
-	hosts, _ := r.look(ctx, c)
+	hosts, _ := r.look(ctx, c, nil, diags)
 	m.observe(ctx, c, hosts, v, diags)
 	diags.Append(out.Resource.Set(ctx, &m)...)
 }

@@ -83,7 +83,8 @@ func prior(ctx context.Context, m *model, diags *diag.Diagnostics) gpu.Want {
 	c := m.declared(ctx, diags)
 	members := map[string][]string{}
 	for host, gpus := range m.gpus(ctx, diags) {
-		members[host] = slices.Sorted(maps.Keys(gpus))
+		members[host] = slices.AppendSeq([]string{}, maps.Keys(gpus))
+		slices.Sort(members[host])
 	}
 	for host := range c.Members { // a host whose GPUs are all lost is still a member
 		if _, ok := members[host]; !ok {
@@ -123,6 +124,12 @@ func chooseMembers(c *gpu.PoolConfig, replaced *gpu.PoolConfig, hosts []string, 
 			c.Members[name] = fleet.SelectWhole(name, h, c.Scope.Selector, pools...)
 		}
 	}
+}
+
+// selectsAs reports whether a configuration selects GPUs as the one did that a state is of.
+func (m *model) selectsAs(state *model) bool {
+	return state != nil && m.Name.Equal(state.Name) && m.Hosts.Equal(state.Hosts) && m.Cluster.Equal(state.Cluster) &&
+		m.Selector.Equal(state.Selector) && m.Members.Equal(state.Members)
 }
 
 // imported reports whether only the id and the name are known.

@@ -194,7 +194,7 @@ func (r *Resource) hold(_ context.Context, p *planning, _ fleet.View) {
 // choose takes the pool's GPUs from its hosts. The hosts that leave the pool matter as well.
 func (r *Resource) choose(ctx context.Context, p *planning, planned *change.Change) (fleet.View, bool) {
 	want, prior, diags := p.Want.Pool, p.Prior.Pool, &p.Resp.Diagnostics
-	hosts, view, ok := r.hosts(ctx, *want, diags)
+	hosts, view, ok := r.hosts(ctx, *want, p.Prior, diags)
 	if !report.Unreachable(diags, r.Fleet, planned.Subject, view, p.State.held(ctx, diags)...) || !ok || diags.HasError() {
 		return view, false
 	}
@@ -205,13 +205,23 @@ func (r *Resource) choose(ctx context.Context, p *planning, planned *change.Chan
 	if !gpu.SameID(prior.ID, want.ID) {
 		p.Leaves = &p.Prior
 	}
-	return view.With(r.Fleet.Snapshot(ctx, slices.Sorted(maps.Keys(prior.Members)))), true
+	view = view.With(r.Fleet.Snapshot(ctx, slices.Sorted(maps.Keys(prior.Members))))
+	if p.Plan.selectsAs(p.State) {
+		p.LeftOut = r.Fleet.LeaveOut(view, *planned)
+	}
+	return view, true
 }
 
 // hosts resolves the hosts that a pool is declared for, and looks at them.
-func (r *Resource) hosts(ctx context.Context, c gpu.PoolConfig, diags *diag.Diagnostics) ([]string, fleet.View, bool) {
+func (r *Resource) hosts(
+	ctx context.Context, c gpu.PoolConfig, prior gpu.Want, diags *diag.Diagnostics,
+) ([]string, fleet.View, bool) {
 	if c.Members == nil {
-		return scope.Hosts(ctx, r.Fleet, c.Scope, diags)
+		has := scope.Has{}
+		if was := prior.Pool; was != nil {
+			has = scope.Has{Cluster: was.Scope.Cluster, Hosts: slices.Sorted(maps.Keys(was.Members))}
+		}
+		return scope.Hosts(ctx, r.Fleet, c.Scope, has, diags)
 	}
 	names := slices.Sorted(maps.Keys(c.Members))
 	if !scope.Known(r.Fleet, names, path.Root("members"), diags) {
@@ -228,7 +238,7 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 		return false
 	}
 	c.Subject, c.Want.Pool = label(want.ID), &want
-	hosts, view, ok := r.hosts(ctx, want, c.Diags)
+	hosts, view, ok := r.hosts(ctx, want, c.Prior, c.Diags)
 	if !r.Answer(c, hosts, view, ok) {
 		return false
 	}
@@ -236,6 +246,9 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 	chooseMembers(&want, c.Prior.Pool, hosts, view)
 	if c.Prior.Pool != nil {
 		c.Prior.Pool.MountBack = want.MountBack // what becomes of a GPU that leaves is the plan's business
+		if c.Plan.selectsAs(c.State) {
+			r.Fleet.LeaveOut(view, c.Change)
+		}
 	}
 	_, done := r.Carry(ctx, c)
 	if !want.Force {
@@ -263,7 +276,7 @@ func (r *Resource) read(
 		}
 	}
 	c := state.declared(ctx, &resp.Diagnostics)
-	hosts, view := r.look(ctx, c)
+	hosts, view := r.look(ctx, c, state.held(ctx, &resp.Diagnostics), &resp.Diagnostics)
 	if !report.Unreachable(&resp.Diagnostics, r.Fleet, label(c.ID), view, state.held(ctx, &resp.Diagnostics)...) {
 		return nil, nil, false
 	}
@@ -302,10 +315,12 @@ func (r *Resource) identify(ctx context.Context, known, next *tfsdk.ResourceIden
 
 // look takes the hosts of a pool as the state has it: a host that the provider no
 // longer knows is in the view as one that does not answer.
-func (r *Resource) look(ctx context.Context, c gpu.PoolConfig) ([]string, fleet.View) {
+func (r *Resource) look(
+	ctx context.Context, c gpu.PoolConfig, has []string, diags *diag.Diagnostics,
+) ([]string, fleet.View) {
 	hosts := slices.Sorted(maps.Keys(c.Members))
 	if c.Members == nil {
-		hosts = scope.Stated(ctx, r.Fleet, c.Scope)
+		hosts = scope.Stated(ctx, r.Fleet, c.Scope, has, diags)
 	}
 	return hosts, r.Fleet.Snapshot(ctx, hosts)
 }

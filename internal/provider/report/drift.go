@@ -14,9 +14,13 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
+	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // itemModel is one entry. What is not known is null.
@@ -103,6 +107,85 @@ func AddLostRecords(
 	return EncodeDrift(ctx, list, diags)
 }
 
+// Drift is what hosts have otherwise than declared, in a plan.
+type Drift struct {
+	// What begins the summary: "Pool differs".
+	What    string
+	Fleet   *fleet.Fleet
+	View    fleet.View
+	Plan    change.Change
+	Differs []change.Difference
+	// LeftOut are the GPUs that stay out of the object.
+	LeftOut []fleet.LeftOut
+	// Does is what the plan does to each host.
+	Does []change.Forecast
+	// Refused is why the plan does not put right what differs; nil where it does.
+	Refused []rules.Finding
+}
+
+// NothingElse reports whether nothing differs but that GPUs stay out of the object.
+func (d Drift) NothingElse() bool {
+	return !slices.ContainsFunc(d.Differs, func(x change.Difference) bool { return d.staysOut(x) == nil })
+}
+
+// staysOut is the GPU that a difference is about, if it stays out of the object; else nil.
+func (d Drift) staysOut(x change.Difference) *fleet.LeftOut {
+	for i := range d.LeftOut {
+		if isOf(x, d.LeftOut[i].Host, d.LeftOut[i].GPU) {
+			return &d.LeftOut[i]
+		}
+	}
+	return nil
+}
+
+// Warn warns of each difference, and says whether the plan puts it right. A GPU that is new and that the
+// configuration does not select any more is no difference.
+func (d Drift) Warn(diags *diag.Diagnostics) {
+	for _, x := range d.Differs {
+		then := "This apply puts it right."
+		left := d.leaves(x)
+		switch out := d.staysOut(x); {
+		case out != nil:
+			then = "It stays out as long as this is so: " + out.Why.Found + "\nFix: " + out.Why.Fix
+		case left != nil:
+			then = "This apply leaves it as it is as long as this is so: " + left.Found + "\nFix: " + left.Fix
+		case x.Cause == change.CauseGPUAdded && !d.selects(x):
+			continue
+		case len(d.Refused) > 0:
+			then = "This apply cannot put it right as long as this is so: " + d.Refused[0].Found + "\nFix: " + d.Refused[0].Fix
+		}
+		diags.AddWarning(d.What+" from the declaration", fmt.Sprintf("%s\n\nFound: %s.\n%s", d.Plan.Subject, words.Capital(x.String()), then))
+	}
+}
+
+// leaves is why the plan leaves the GPU as it is that a difference is about, nil where it does not.
+func (d Drift) leaves(x change.Difference) *rules.Finding {
+	for _, does := range d.Does {
+		for _, r := range does.Left {
+			if isOf(x, does.Host, r.GPU) {
+				return new(rules.Refused(does.Host, d.Plan, r))
+			}
+		}
+	}
+	return nil
+}
+
+// selects reports whether the plan wants the GPU that a difference is about.
+func (d Drift) selects(x change.Difference) bool {
+	for host, ids := range whatif.WantedGPUs(d.Plan.Want) {
+		if slices.ContainsFunc(ids, func(id string) bool { return isOf(x, host, id) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// isOf reports whether a difference is about a GPU of a host.
+func isOf(d change.Difference, host, id string) bool {
+	at := "host " + host + ", GPU " + id
+	return d.Object == at || strings.HasPrefix(d.Object, at+" (")
+}
+
 // ListedGPU is one as the state has it.
 type ListedGPU struct{ ID, Model, Address string }
 
@@ -116,8 +199,7 @@ const notYet = ", and not in "
 func ReplacedGPU(host string, h *gpu.Host, g *gpu.GPU, before []ListedGPU, earlier []change.Difference, into string) *change.Difference {
 	d := &change.Difference{Object: "GPU " + g.ID, Cause: change.CauseGPUReplaced, Found: whosePlace(h, g, before)}
 	for _, e := range earlier {
-		at := "host " + host + ", " + d.Object
-		if d.Found == "" && e.Cause == d.Cause && (e.Object == at || strings.HasPrefix(e.Object, at+" (")) {
+		if d.Found == "" && e.Cause == d.Cause && isOf(e, host, g.ID) {
 			d.Found, _, _ = strings.Cut(e.Found, notYet)
 		}
 	}

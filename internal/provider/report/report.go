@@ -18,7 +18,6 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
-	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/connect"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -46,21 +45,6 @@ func report(diags *diag.Diagnostics, label string, findings []rules.Finding, mor
 		default:
 			diags.AddAttributeError(at, f.Title, detail)
 		}
-	}
-}
-
-// Drift warns of what hosts have otherwise than declared, and says whether the plan puts it
-// right. what begins the summary: "Pool differs".
-func Drift(diags *diag.Diagnostics, f *fleet.Fleet, v fleet.View, p change.Change, what string, drift []change.Difference) {
-	if len(drift) == 0 {
-		return
-	}
-	then := "This apply puts it right."
-	if refused := f.Refused(v, p); len(refused) > 0 {
-		then = "This apply cannot put it right as long as this is so: " + refused[0].Found + "\nFix: " + refused[0].Fix
-	}
-	for _, d := range drift {
-		diags.AddWarning(what+" from the declaration", fmt.Sprintf("%s\n\nFound: %s.\n%s", p.Subject, words.Capital(d.String()), then))
 	}
 }
 

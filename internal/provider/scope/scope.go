@@ -124,6 +124,20 @@ func Encode(ctx context.Context, s gpu.Scope, diags *diag.Diagnostics) (hosts ty
 	return hosts, cluster, selector
 }
 
+// Has is where an object is by its state, which a configuration goes on meaning that is as it was when that was written.
+type Has struct {
+	Cluster string
+	Hosts   []string
+}
+
+// still are the hosts of a cluster that no host is a node of by now: those that the object has.
+func (h Has) still(cluster string) []string {
+	if h.Cluster != cluster {
+		return nil
+	}
+	return h.Hosts
+}
+
 // UnknownCluster says that no host is a node of the cluster that the configuration
 // names.
 func UnknownCluster(f *fleet.Fleet, cluster string, diags *diag.Diagnostics) {
@@ -136,11 +150,16 @@ func UnknownCluster(f *fleet.Fleet, cluster string, diags *diag.Diagnostics) {
 // other hosts of their clusters. A name that the provider does not know is an error
 // at the attribute. ok is false when the hosts of a cluster cannot be told because
 // some host does not answer and may belong to it.
-func Hosts(ctx context.Context, f *fleet.Fleet, s gpu.Scope, diags *diag.Diagnostics) (names []string, v fleet.View, ok bool) {
+func Hosts(
+	ctx context.Context, f *fleet.Fleet, s gpu.Scope, has Has, diags *diag.Diagnostics,
+) (names []string, v fleet.View, ok bool) {
 	if s.Cluster != "" {
 		v = f.Snapshot(ctx, f.HostNames())
 		members, unknown := f.ClusterHosts(v, s.Cluster)
 		if len(members) == 0 && len(unknown) == 0 {
+			if still := has.still(s.Cluster); len(still) > 0 {
+				return still, f.Snapshot(ctx, still, fleet.WithClusterPeers), true
+			}
 			UnknownCluster(f, s.Cluster, diags)
 			return nil, v, false
 		}
@@ -174,11 +193,19 @@ func Known(f *fleet.Fleet, names []string, at path.Path, diags *diag.Diagnostics
 }
 
 // Stated are the hosts of a scope as a state has it, those that do not answer and may be of its cluster included.
-func Stated(ctx context.Context, f *fleet.Fleet, s gpu.Scope) []string {
+// A cluster that no host is a node of any more is told, and the object stays where it is.
+func Stated(ctx context.Context, f *fleet.Fleet, s gpu.Scope, has []string, diags *diag.Diagnostics) []string {
 	if s.Cluster == "" {
 		return s.Hosts
 	}
 	members, unknown := f.ClusterHosts(f.Snapshot(ctx, f.HostNames()), s.Cluster)
+	if len(members)+len(unknown) == 0 && len(has) > 0 {
+		diags.AddAttributeWarning(path.Root("cluster"), "The cluster is not there any more", fmt.Sprintf(
+			"Found: None of the provider's hosts (%s) is a node of a cluster called %q. The resource stays on %s.\n"+
+				"Fix: Write the name that the cluster has now, as data source gpu_inventory shows it, or name the hosts.",
+			words.Join(f.HostNames()), s.Cluster, words.Join(has)))
+		return has
+	}
 	return slices.Concat(members, unknown)
 }
 

@@ -545,6 +545,15 @@ func TestAccVMAssignment_AVMThatWasDeletedLeavesTheState(t *testing.T) {
 			t.Errorf("the state has %v", got)
 		}
 	})
+	t.Run("and is configured no more", func(t *testing.T) {
+		t.Parallel()
+		r, c := begin(t)
+		c.Write(r.Block() + rig.AssignmentOf("b", "avd-06", rig.AnyPartition))
+		rig.WantSaid(t, c.Ok("plan"), "Warning: The record of a VM that was deleted is left", "Host: hv01", "No changes")
+		c.Write(r.Block() + rig.AssignmentOf("b", "avd-06", rig.AnyPartition, rig.MayStop))
+		c.Apply()
+		r.WantClaims([]string{"hv01"})
+	})
 	t.Run("and all is destroyed", func(t *testing.T) {
 		t.Parallel()
 		r, c := begin(t)
@@ -596,6 +605,28 @@ func TestAccVMAssignment_AnUnreachableHostIsGivenUpWithAWarning(t *testing.T) {
 	rig.WantSaid(t, c.Destroy(), "The VM was left unchanged")
 	r.Must(r.Fleet.SetUnreachable(context.Background(), "hv01", false))
 	r.WantHeld(gpu.VMOff, "avd-03")
+}
+
+// A VM that moved to a host which does not answer keeps its GPU there, and the record of it stays on the host that it left.
+func TestAccVMAssignment_TheRecordOfAVMThatMovedToASilentHostStays(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Standalone(rig.Node("hv01", rig.Desktop("avd-01", 1)), rig.Node("hv02")))
+	config := r.Block(`on_unreachable = "keep"`) + rig.Assignment("avd-01", rig.AnyPartition, rig.MayStop)
+	c := rig.NewCLI(t, config)
+	c.Apply()
+	r.Must(r.Fleet.MoveVM(t.Context(), "avd-01", "hv02"))
+	r.Silent(true, "hv02")
+	rig.WantSaid(t, c.Destroy(), "The VM was left unchanged")
+	r.WantClaims([]string{"hv01"}, "vm_assignment "+rig.VMID(1))
+	r.Silent(false, "hv02")
+	r.WantVM("avd-01", gpu.VMRunning, 1)
+	// The next resource of this owner takes the VM over.
+	c.Write(config + "import {\n  to = gpu_vm_assignment.a\n  id = \"hv02/avd-01\"\n}\n")
+	c.Apply()
+	c.WantNoChanges()
+	c.Destroy()
+	r.WantFree(gpu.VMRunning, "avd-01")
+	r.WantClaims([]string{"hv01", "hv02"})
 }
 
 func TestAccVMAssignment_OnlyAPermissionIsToldToTheHost(t *testing.T) {

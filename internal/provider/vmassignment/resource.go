@@ -208,12 +208,28 @@ func (r *Resource) lookAgain(
 	case view.Complete():
 		resp.State.RemoveResource(ctx) // every host has answered that it does not have the VM
 		r.Fleet.Ledger.NoteDeleted(state.VM.ValueString())
+		warnOfRecord(view, state, diags)
 	case view.Answered(): // some host cannot tell its VMs; what the state has is the best that anybody knows
 		report.Unfinished(diags, r.Fleet, view)
 	default:
 		report.Unreachable(diags, r.Fleet, label(state.VM.ValueString()), view, hint...)
 	}
 	return view, at, false
+}
+
+// warnOfRecord says what becomes of the record of a VM that is gone.
+func warnOfRecord(view fleet.View, state *model, diags *diag.Diagnostics) {
+	var hosts []string
+	for host := range view.Claims(gpu.ClaimAssignment, state.VMID.ValueString()) {
+		hosts = append(hosts, host)
+	}
+	if len(hosts) > 0 {
+		diags.AddWarning("The record of a VM that was deleted is left", fmt.Sprintf(
+			"%s\n\nHost: %s\nFound: The host has a record of this assignment, and no host has its VM any more.\n"+
+				"Fix: The next apply that changes something and has looked at every host drops it. "+
+				"`gpu-agent claims forget` on the host does so at once.",
+			label(state.VM.ValueString()), words.Join(hosts)))
+	}
 }
 
 // notOneVM reports whether a VM was not found because hosts disagree on where it is, or because only a
