@@ -95,7 +95,7 @@ func (e *ShareNoRoomError) Why() string {
 	if len(e.Missing) > 0 {
 		parts = append(parts, "there is no "+words.Join(words.Each(e.Missing, func(id string) string { return "GPU " + id })))
 	}
-	lacks := words.Each(e.Lacks, ShareLack.Error)
+	lacks := lackTexts(e.Lacks)
 	if len(lacks) > words.Listed {
 		lacks = append(lacks[:words.Listed], fmt.Sprintf("%d more", len(lacks)-words.Listed))
 	}
@@ -109,6 +109,36 @@ func (e *ShareNoRoomError) Why() string {
 		return "there is no GPU for it"
 	}
 	return strings.Join(parts, "; ")
+}
+
+// lackTexts says what each device lacks. Many that lack the same are counted.
+func lackTexts(of []ShareLack) []string {
+	type likeness struct {
+		found, wanted string
+		instance      bool
+	}
+	alike := map[likeness]int{}
+	like := func(l ShareLack) likeness { return likeness{l.Found, l.Wanted, l.Device.Instance != nil} }
+	for _, l := range of {
+		alike[like(l)]++
+	}
+	var out []string
+	for _, l := range of {
+		k := like(l)
+		switch n := alike[k]; {
+		case n == 0: // counted
+		case n < 3:
+			out = append(out, l.Error())
+		default:
+			what := "GPUs"
+			if k.instance {
+				what = "GPU instances"
+			}
+			out = append(out, fmt.Sprintf("each of %d %s (%s) %s (wanted: %s)", n, what, cmp.Or(l.Model, "unknown model"), l.Found, l.Wanted))
+			alike[k] = 0
+		}
+	}
+	return out
 }
 
 // Code is what all devices lack, and "" when they lack different things or nothing.
