@@ -74,19 +74,13 @@ func (f Finding) Cause(label string) string {
 	}
 	label = cmp.Or(f.Of, label)
 	names := []string{label, "it"}
-	for _, name := range []string{quotedIn(label), quoted(f.VM), quoted(f.Host), f.GPU} {
-		if name != "" {
-			names = append(names, name, "it")
-		}
+	if name := quotedIn(label); name != "" {
+		names = append(names, name, "it")
+	}
+	if f.VM != "" { // its host says where it is; elsewhere the host is what the finding is about
+		names = append(names, quote(f.VM), "it", quote(f.Host), "there")
 	}
 	return strings.NewReplacer(names...).Replace(strings.Join([]string{f.Rule, string(f.Level), f.Title, f.Found, f.Wanted, f.Fix}, "\x00"))
-}
-
-func quoted(name string) string {
-	if name == "" {
-		return ""
-	}
-	return quote(name)
 }
 
 // quotedIn is the first quoted name of a label, such as that of `gpu_share "a" on gpu01`; "" for none.

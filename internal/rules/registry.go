@@ -224,7 +224,7 @@ var registry = []Rule{
 			"warning.",
 	},
 	{
-		ID: "failover-headroom", Default: Warning, Lenient: true, Scope: FleetScope, Subjects: configsAndVMs, Source: srcClusteredVM,
+		ID: failoverHeadroom, Default: Warning, Lenient: true, Scope: FleetScope, Subjects: configsAndVMs, Source: srcClusteredVM,
 		kind: gpu.KindGPUP, standing: true, check: checkFailoverHeadroom,
 		Sentence: "When one node of a cluster fails, the others have partitions for its running VMs, by their possible owners, pins and " +
 			"quotas. Said by every plan while it is so.",
