@@ -53,7 +53,8 @@ func TestWhatIsContendedForIsToldOnce(t *testing.T) {
 	if f.ToldOnce("two", nil); len(f.ToldOnce("two", nil)) != 0 {
 		t.Error("a plan that is right tells something")
 	}
-	if _, err := f.Apply(t.Context(), fleet.Request{Change: change.Change{Subject: "two"}}); errors.As(err, &ae) && ae.Code == agent.RuleViolation {
+	_, err = f.Apply(t.Context(), fleet.Request{Change: change.Change{Subject: "two"}})
+	if errors.As(err, &ae) && ae.Code == agent.RuleViolation {
 		t.Errorf("once it is planned right, its apply ends with %v", err)
 	}
 }

@@ -38,7 +38,8 @@ func checkFailoverHeadroom(r *run) {
 			}
 		}
 	case w.Assignment != nil && w.Assignment.Partition != nil && !r.Plan.Unchanged:
-		if at, ok := r.Locate(w.Assignment); ok && at.Host.Cluster != nil && whatif.RunsAfter(at.VM, w.Assignment) && !hasPartition(at.VM, w.Assignment) {
+		at, ok := r.Locate(w.Assignment)
+		if ok && at.Host.Cluster != nil && whatif.RunsAfter(at.VM, w.Assignment) && !hasPartition(at.VM, w.Assignment) {
 			checkRunsHeadroom(r, at.Host)
 		}
 	}

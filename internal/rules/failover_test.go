@@ -306,3 +306,42 @@ func TestHeadroomIsAskedAtEveryAssignment(t *testing.T) {
 		t.Errorf("a VM that finds room, and one that is off: %+v", f)
 	}
 }
+
+// Two counts in a cluster that two applies with -target have made are told as long as they are there, in the same words
+// whichever config is planned first.
+func TestTwoCountsOfAClusterAreToldWhileTheyStand(t *testing.T) {
+	t.Parallel()
+	counts := map[string]int{"hv01": 8, "hv02": 4}
+	plan := func(name string) change.Change {
+		c := gpu.Want{Config: &gpu.PartitionConfig{ID: name, Kind: gpu.KindGPUP, Count: counts[name], GPUs: map[string][]string{name: {gpu0}}}}
+		return change.Change{Subject: label(c), Token: name, Prior: c, Want: c, Unchanged: true}
+	}
+	said := map[string]bool{}
+	for _, order := range [][]string{{"hv01", "hv02"}, {"hv02", "hv01"}} {
+		var hosts []*gpu.Host
+		for _, name := range []string{"hv01", "hv02"} {
+			h := host(name)
+			h.GPUs = h.GPUs[:1]
+			h.GPUs[0].Partitionable.Count = counts[name]
+			hosts = append(hosts, h)
+		}
+		w, told := clustered(hosts...), 0
+		for _, name := range order {
+			p := plan(name)
+			for _, f := range of("homogeneous-layout", rules.Check(w, p, nil)) {
+				told++
+				said[f.Detail()] = true
+				if f.Level != rules.Warning || f.Title != "Two partition counts in one cluster" {
+					t.Errorf("it says %+v", f)
+				}
+			}
+			w.Others.Put(p.Token, p)
+		}
+		if told != 1 {
+			t.Errorf("in the order %v it is told %d times", order, told)
+		}
+	}
+	if len(said) != 1 {
+		t.Errorf("it hangs on the order: %v", said)
+	}
+}

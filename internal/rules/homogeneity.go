@@ -387,6 +387,7 @@ func reportOtherLayouts(r *run, c *gpu.PartitionConfig, h *gpu.Host, said map[*w
 				Wanted: "All GPUs of a cluster must have the same partition count, or a VM gets another amount of memory after a failover.",
 				Fix:    "Give both the same `partition_count`, or cover the whole cluster with one gpu_partition_config." + wayOut,
 			}, key("layout", whatif.Cluster(h), whatif.Label(e.Plan)))
+			r.found[len(r.found)-1].stands = level == Warning // as two applies with -target may have left it
 		}
 	}
 }
