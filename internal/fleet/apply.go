@@ -148,6 +148,9 @@ func (f *Fleet) Apply(ctx context.Context, req Request) (*Result, error) {
 	if f.opt.ReadOnly != "" {
 		return nil, &ReadOnlyError{Reason: f.opt.ReadOnly}
 	}
+	if err := f.Ledger.silent(req.Subject); err != nil {
+		return nil, err
+	}
 	var res *Result
 	req.Approved = f.Ledger.approved(req.Change)
 	if req.Want.Empty() && req.Approved != nil {

@@ -37,6 +37,7 @@ type Ledger struct {
 	deleted map[string]bool
 	// handovers lets what goes wait for what takes it over.
 	handovers *handovers
+	told      told
 }
 
 // entry is what the ledger knows of an instance: its key in the book, and what it
@@ -50,6 +51,7 @@ func newLedger(patience time.Duration) *Ledger {
 	return &Ledger{
 		nonce: rand.Text()[:10], book: whatif.NewBook(), entries: map[string]entry{}, keys: map[string]bool{},
 		seen: map[string]bool{}, deleted: map[string]bool{}, reshaped: map[string]bool{}, handovers: newHandovers(patience),
+		told: told{first: map[string]string{}, silent: map[string][]rules.Finding{}},
 	}
 }
 

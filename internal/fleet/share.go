@@ -95,6 +95,9 @@ func (f *Fleet) ApplyShare(ctx context.Context, req Request) (host string, is *g
 	if f.opt.ReadOnly != "" {
 		return "", nil, &ReadOnlyError{Reason: f.opt.ReadOnly}
 	}
+	if err := f.Ledger.silent(req.Subject); err != nil {
+		return "", nil, err
+	}
 	var res *Result
 	err = f.waits.change(ctx, func() (err error) {
 		host, res, err = f.placeShare(ctx, req)

@@ -69,10 +69,9 @@ func whyNoRoom(want int, lacks []*gpu.Refusal, fits []gpu.SharedDevice, missing 
 	if len(missing) > 0 {
 		why = append(why, "there is no "+words.Join(words.Each(missing, func(id string) string { return "GPU " + id })))
 	}
-	for _, l := range lacks[:min(len(lacks), words.Listed)] {
-		why = append(why, fmt.Sprintf("%s %s (wanted: %s)", l.Object, l.Brief, l.Wanted))
-	}
-	if more := len(lacks) - words.Listed; more > 0 {
+	each := lackTexts(lacks)
+	why = append(why, each[:min(len(each), words.Listed)]...)
+	if more := len(each) - words.Listed; more > 0 {
 		why = append(why, fmt.Sprintf("%d more", more))
 	}
 	if len(fits) > 0 {
@@ -83,6 +82,38 @@ func whyNoRoom(want int, lacks []*gpu.Refusal, fits []gpu.SharedDevice, missing 
 		return []string{"there is no GPU for it"}
 	}
 	return why
+}
+
+// lackTexts says what each device lacks. Three or more of a model that lack the same are counted.
+func lackTexts(of []*gpu.Refusal) []string {
+	type likeness struct {
+		what, model, found, wanted string
+	}
+	like := func(l *gpu.Refusal) likeness {
+		what := "GPUs"
+		if strings.HasPrefix(l.Object, "instance ") {
+			what = "GPU instances"
+		}
+		_, model, _ := strings.Cut(l.Object, l.GPU+" ")
+		return likeness{what, model, l.Brief, l.Wanted}
+	}
+	alike := map[likeness]int{}
+	for _, l := range of {
+		alike[like(l)]++
+	}
+	var out []string
+	for _, l := range of {
+		k := like(l)
+		switch n := alike[k]; {
+		case n == 0: // counted
+		case n < 3:
+			out = append(out, fmt.Sprintf("%s %s (wanted: %s)", l.Object, l.Brief, l.Wanted))
+		default:
+			out = append(out, fmt.Sprintf("each of %d %s %s %s (wanted: %s)", n, k.what, k.model, l.Brief, l.Wanted))
+			alike[k] = 0
+		}
+	}
+	return out
 }
 
 // wrongShare is what is wrong with a share that more room would not mend.

@@ -422,7 +422,7 @@ resource "gpu_vm_assignment" "device" {
 	for _, x := range []struct{ address, attribute, says string }{
 		{"gpu_partition_config.host", "hosts", `"hv09" is not a host of the provider, which knows hv01 and hv02`},
 		{"gpu_partition_config.cluster", "cluster", "Unknown cluster"},
-		{"gpu_partition_config.count", "gpu_p", "Rule: valid-partition-count Attribute: gpu_p.partition_count"},
+		{"gpu_partition_config.count", "gpu_p", "Rule: valid-partition-count"},
 		{"gpu_partition_config.gpu", "selector", "PCIROOT(99)"},
 		{"gpu_pool.host", "members", `"hv09" is not a host`},
 		{"gpu_pool.gpu", "members", "PCIROOT(98)"},

@@ -26,6 +26,8 @@ type violation struct {
 	Finding
 	keys []string
 	same string // the rule that would warn of the same
+	// stands is true for a warning that every plan repeats, of a rule that does not otherwise.
+	stands bool
 }
 
 // begin makes an evaluation of a plan. What it looks at stays as it is until done.
@@ -84,7 +86,7 @@ func (r *run) addFound(out []Finding, levels Levels) []Finding {
 func (r *run) weighed(v violation, levels Levels, stood map[string]bool) (Finding, bool) {
 	v.Rule = r.rule.ID
 	v.Level = levels.inForce(r.rule, v.Level)
-	if r.Plan.Unchanged && v.Level == Warning && !r.rule.standing {
+	if r.Plan.Unchanged && v.Level == Warning && !r.rule.standing && !v.stands {
 		return v.Finding, false // it was said when it was planned; every plan after would say it again
 	}
 	v.Stood = len(stood) > 0 && containsAll(stood, v.keys)

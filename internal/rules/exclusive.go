@@ -1,13 +1,13 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
-	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 func checkSinglePartition(r *run) {
@@ -269,7 +269,7 @@ func checkOneConfigPerGPU(r *run) {
 			Path:   "selector",
 			Title:  "Two configurations for one GPU",
 			Other:  whatif.Label(e.Plan),
-			Found:  fmt.Sprintf("%s both cover %s.", r.both(e), join(gpuTexts(shared[e]))),
+			Found:  fmt.Sprintf("%s both cover %s.", r.both(e), r.gpuList(shared[e])),
 			Wanted: "A GPU has one layout, so one gpu_partition_config covers it.",
 			Fix:    "Tell the two apart with `hosts` or `selector`, or merge them." + wayOut,
 		}, "shared "+whatif.Label(e.Plan), shared[e])
@@ -279,15 +279,40 @@ func checkOneConfigPerGPU(r *run) {
 		r.reportGPUs(Finding{
 			Path:   "selector",
 			Title:  "The GPU belongs to another configuration",
-			Found:  fmt.Sprintf("Partition config %s of %s covers %s.", quote(claim.ID), whose(claim), join(gpuTexts(claimed[k]))),
+			Found:  fmt.Sprintf("Partition config %s of %s covers %s.", quote(claim.ID), whose(claim), r.gpuList(claimed[k])),
 			Wanted: fmt.Sprintf("%s covers %s too, but a GPU has one layout.", r.label(), verb(len(claimed[k]), "it", "them")),
 			Fix:    r.handOver("partition config " + quote(claim.ID)),
 		}, "claimed", claimed[k])
 	}
 }
 
-func gpuTexts(members []member) []string {
-	return words.Each(members, func(m member) string { return gpuOn(m.host, m.gpu) })
+// gpuList names GPUs. All of a host are counted: `all 8 GPUs of host "hgx01" (NVIDIA H100 80GB HBM3)`.
+func (r *run) gpuList(members []member) string {
+	of := map[string]int{}
+	for _, m := range members {
+		of[m.host]++
+	}
+	var hosts, models, lines []string
+	total := 0
+	for _, m := range members {
+		n := of[m.host]
+		if h := r.At(m.host); h == nil || n < 3 || n != len(h.GPUs) { // two are as soon listed
+			lines = append(lines, gpuOn(m.host, m.gpu))
+			continue
+		}
+		total++
+		if model := cmp.Or(m.gpu.Model, "unknown model"); !slices.Contains(models, model) {
+			models = append(models, model)
+		}
+		if name := quote(m.host); !slices.Contains(hosts, name) {
+			hosts = append(hosts, name)
+		}
+	}
+	if total > 0 {
+		all := fmt.Sprintf("all %d GPUs of %s%s (%s)", total, verb(len(hosts), "host ", "hosts "), join(hosts), join(models))
+		lines = slices.Insert(lines, 0, all)
+	}
+	return join(lines)
 }
 
 func checkUniqueName(r *run) {

@@ -96,6 +96,7 @@ type headroomCase struct {
 	rooms  []room
 	guests []guest
 	stood  map[int]guest // what guests were before whose assignment changes
+	first  map[int]bool  // guests that the plan gives their first partition
 }
 
 // largest is the largest shortage of a case.
@@ -160,6 +161,12 @@ func headroomOf(rng *rand.Rand, changes, assigns, alters bool) (rules.World, hea
 				w := partition(v.Name, name)
 				w.Assignment.Partition = is.wants()
 				c.plans = append(c.plans, create("new-"+v.Name, w))
+				if c.first == nil {
+					c.first = map[int]bool{}
+				}
+				if v.Runs() {
+					c.first[len(c.guests)] = true
+				}
 			case len(p.Partitions) < p.Count || !v.Runs():
 				holds(h, v.Name, slices.IndexFunc(h.GPUs, func(o gpu.GPU) bool { return o.ID == g.ID }))
 				a := &h.VMs[k].PartitionAdapters[0]
@@ -211,9 +218,9 @@ func headroomOf(rng *rand.Rand, changes, assigns, alters bool) (rules.World, hea
 	return w, c
 }
 
-// The largest shortage that a plan tells is the largest that there is once it is applied: of configs
-// that stand, of those whose counts change, and of first plans. Plans that leave a node too small
-// for its own VMs are refused for that, and passed by.
+// A config tells the largest shortage that there is with the VMs that have partitions now: of configs that stand, and of those
+// whose counts change. That assignments make a cluster shorter than it is, is told once, in whatever order they are planned.
+// Plans that leave a node too small for its own VMs are refused for that, and passed by.
 func TestHeadroomIsTheLargestShortage(t *testing.T) {
 	t.Parallel()
 	for name, of := range map[string]struct{ changes, assigns, alters bool }{
@@ -225,26 +232,32 @@ func TestHeadroomIsTheLargestShortage(t *testing.T) {
 			short, cases := 0, 0
 			for seed := uint64(0); cases < 500; seed++ {
 				w, c := headroomOf(rand.New(rand.NewPCG(seed, 3)), of.changes, of.assigns, of.alters)
-				before := slices.Clone(c.guests)
-				for i, g := range c.stood {
-					before[i] = g
+				w.Owner = "" // nothing is still to be planned
+				var before []guest
+				for i, g := range c.guests {
+					if was, changes := c.stood[i]; changes {
+						g = was
+					}
+					if !c.first[i] {
+						before = append(before, g)
+					}
 				}
-				want := c.largest(c.guests)
-				if of.alters {
-					want = max(want, c.largest(before)) // the config warns of what stands
-				}
-				if want >= never || len(c.plans[0].Want.Config.GPUs) == 0 || of.alters && c.stood == nil {
+				want, alone := c.largest(c.guests), c.largest(before)
+				if max(want, alone) >= never || len(c.plans[0].Want.Config.GPUs) == 0 || of.alters && c.stood == nil {
 					continue
 				}
 				cases++
-				said := 0
+				said, worse := 0, 0
 				for _, p := range c.plans {
 					for _, f := range rules.Check(w, p, nil) {
-						if f.Rule == "failover-headroom" {
-							var n int
-							if _, err := fmt.Sscanf(f.Wanted, "The other nodes should have room for the VMs of any one node; %d VM", &n); err != nil {
-								t.Fatal(f.Wanted)
-							}
+						var n int
+						switch _, err := fmt.Sscanf(f.Wanted, "The other nodes should have room for the VMs of any one node; %d VM", &n); {
+						case f.Rule != "failover-headroom":
+						case f.Contended != "":
+							worse++
+						case err != nil:
+							t.Fatal(f.Wanted)
+						default:
 							said = max(said, n)
 						}
 					}
@@ -253,8 +266,11 @@ func TestHeadroomIsTheLargestShortage(t *testing.T) {
 				if want > 0 {
 					short++
 				}
-				if want != said {
-					t.Errorf("seed %d: %d VMs stay off, and the plan says %d", seed, want, said)
+				if said != alone {
+					t.Errorf("seed %d: %d VMs stay off by the config alone, and the plan says %d", seed, alone, said)
+				}
+				if of.changes && worse > 0 && want == 0 || !of.changes && (worse > 0) != (want > alone) || worse > 1 {
+					t.Errorf("seed %d: %d VMs stay off after %d, and the plan says %d times that it gets worse", seed, want, alone, worse)
 				}
 			}
 			if short < 100 {
@@ -283,10 +299,49 @@ func TestHeadroomIsAskedAtEveryAssignment(t *testing.T) {
 		return slices.DeleteFunc(rules.Check(clustered(a, b), create("t", p), nil),
 			func(f rules.Finding) bool { return f.Rule != "failover-headroom" })
 	}
-	if f := build(0, gpu.VMRunning); len(f) != 1 || f[0].Path != "partition" || f[0].Level != rules.Warning || f[0].Host != "hv01" {
+	if f := build(0, gpu.VMRunning); len(f) != 1 || f[0].Path != "partition" || f[0].Level != rules.Warning || f[0].Contended != "clu" {
 		t.Errorf("a VM that finds no room: %+v", f)
 	}
 	if f := append(build(1, gpu.VMRunning), build(0, gpu.VMOff)...); len(f) > 0 {
 		t.Errorf("a VM that finds room, and one that is off: %+v", f)
+	}
+}
+
+// Two counts in a cluster that two applies with -target have made are told as long as they are there, in the same words
+// whichever config is planned first.
+func TestTwoCountsOfAClusterAreToldWhileTheyStand(t *testing.T) {
+	t.Parallel()
+	counts := map[string]int{"hv01": 8, "hv02": 4}
+	plan := func(name string) change.Change {
+		c := gpu.Want{Config: &gpu.PartitionConfig{ID: name, Kind: gpu.KindGPUP, Count: counts[name], GPUs: map[string][]string{name: {gpu0}}}}
+		return change.Change{Subject: label(c), Token: name, Prior: c, Want: c, Unchanged: true}
+	}
+	said := map[string]bool{}
+	for _, order := range [][]string{{"hv01", "hv02"}, {"hv02", "hv01"}} {
+		var hosts []*gpu.Host
+		for _, name := range []string{"hv01", "hv02"} {
+			h := host(name)
+			h.GPUs = h.GPUs[:1]
+			h.GPUs[0].Partitionable.Count = counts[name]
+			hosts = append(hosts, h)
+		}
+		w, told := clustered(hosts...), 0
+		for _, name := range order {
+			p := plan(name)
+			for _, f := range of("homogeneous-layout", rules.Check(w, p, nil)) {
+				told++
+				said[f.Detail()] = true
+				if f.Level != rules.Warning || f.Title != "Two partition counts in one cluster" {
+					t.Errorf("it says %+v", f)
+				}
+			}
+			w.Others.Put(p.Token, p)
+		}
+		if told != 1 {
+			t.Errorf("in the order %v it is told %d times", order, told)
+		}
+	}
+	if len(said) != 1 {
+		t.Errorf("it hangs on the order: %v", said)
 	}
 }

@@ -216,8 +216,16 @@ func reportUnlike(r *run, g group, most likeness, path string) {
 // reportGPUs records one violation of some GPUs, the first of which stands for them.
 func (r *run) reportGPUs(f Finding, what string, members []member) {
 	if len(members) > 0 {
-		f.Host, f.GPU = members[0].host, members[0].gpu.ID
+		f.at(members)
 		r.report(f, keysOf(what, members)...)
+	}
+}
+
+// at says where some GPUs are by the first of them. Of those that are counted none stands for the others.
+func (f *Finding) at(members []member) {
+	f.Host = members[0].host
+	if id := members[0].gpu.ID; len(members) == 1 || strings.Contains(f.Found, id) {
+		f.GPU = id
 	}
 }
 
@@ -359,7 +367,8 @@ func reportOtherLayouts(r *run, c *gpu.PartitionConfig, h *gpu.Host, said map[*w
 	for _, host := range r.Fleet.Cluster(h) {
 		for e := range r.Others(whatif.GPUsOn(host)) {
 			o := e.Plan.Want.Config
-			if o == nil || o.Kind != gpu.KindGPUP || o.Count == c.Count || len(o.GPUs[host]) == 0 || said[e] {
+			if o == nil || o.Kind != gpu.KindGPUP || o.Count == c.Count || len(o.GPUs[host]) == 0 || said[e] ||
+				overlap(c, o) { // one-config-per-gpu says so
 				continue
 			}
 			said[e] = true
@@ -378,8 +387,19 @@ func reportOtherLayouts(r *run, c *gpu.PartitionConfig, h *gpu.Host, said map[*w
 				Wanted: "All GPUs of a cluster must have the same partition count, or a VM gets another amount of memory after a failover.",
 				Fix:    "Give both the same `partition_count`, or cover the whole cluster with one gpu_partition_config." + wayOut,
 			}, key("layout", whatif.Cluster(h), whatif.Label(e.Plan)))
+			r.found[len(r.found)-1].stands = level == Warning // as two applies with -target may have left it
 		}
 	}
+}
+
+// overlap tells whether two configs cover a GPU both.
+func overlap(a, b *gpu.PartitionConfig) bool {
+	for host, ids := range a.GPUs {
+		if slices.ContainsFunc(ids, func(id string) bool { return gpu.HasID(b.GPUs[host], id) }) {
+			return true
+		}
+	}
+	return false
 }
 
 // has tells whether the GPUs of a config have its count already.

@@ -45,7 +45,7 @@ func checkValidPartitionCount(r *run) {
 		r.reportGPUs(Finding{
 			Path:  "gpu_p.partition_count",
 			Title: "The GPU does not accept this partition count",
-			Found: fmt.Sprintf("%s %s these partition counts only: %s.", join(gpuTexts(refused[k])), verb(len(refused[k]), "accepts", "accept"),
+			Found: fmt.Sprintf("%s %s these partition counts only: %s.", capital(r.gpuList(refused[k])), verb(len(refused[k]), "accepts", "accept"),
 				offers[k]),
 			Wanted: wanted,
 			Fix: "Write one of these counts, as in `gpu_p = { partition_count = " +
@@ -55,7 +55,7 @@ func checkValidPartitionCount(r *run) {
 	r.reportGPUs(Finding{
 		Path:  "gpu_p.partition_count",
 		Title: "The partition counts of the GPU are not known",
-		Found: fmt.Sprintf("The host does not tell which partition counts %s %s.", join(gpuTexts(silent)),
+		Found: fmt.Sprintf("The host does not tell which partition counts %s %s.", r.gpuList(silent),
 			verb(len(silent), "accepts", "accept")),
 		Wanted: wanted,
 		Fix: "Look for the reason on the host with `gpu-agent selftest`, write the count that the GPU has, or leave the GPU out of " +
@@ -64,7 +64,7 @@ func checkValidPartitionCount(r *run) {
 	r.reportGPUs(Finding{
 		Path:   "selector",
 		Title:  "The GPU cannot be partitioned",
-		Found:  fmt.Sprintf("The driver of %s offers no partitions.", join(gpuTexts(unable))),
+		Found:  fmt.Sprintf("The driver of %s offers no partitions.", r.gpuList(unable)),
 		Wanted: wanted,
 		Fix: "Install the vendor's driver for virtualization hosts (NVIDIA vGPU host driver) and enable SR-IOV in the firmware, or leave " +
 			"the GPU out of `selector`.",

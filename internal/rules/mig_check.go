@@ -51,8 +51,8 @@ func reportLayout(r *run,
 	}
 	for _, reason := range whatif.SortedKeys(byReason) {
 		f := byReason[reason]
-		f.Host, f.GPU = f.members[0].host, f.members[0].gpu.ID
-		f.Found = fmt.Sprintf("%s Affected: %s.", f.Found, join(gpuTexts(f.members)))
+		f.Found = fmt.Sprintf("%s This is so for %s.", f.Found, r.gpuList(f.members))
+		f.at(f.members)
 		f.Wanted = r.wantedOnEach(text)
 		r.report(f.Finding, keysOf(string(c.Kind)+" "+text, f.members)...)
 	}
@@ -72,7 +72,7 @@ func checkMIGProfileSupported(r *run) {
 	r.reportGPUs(Finding{
 		Path:   "selector",
 		Title:  "The GPU does not support MIG",
-		Found:  fmt.Sprintf("The driver of %s offers no MIG.", join(gpuTexts(without))),
+		Found:  fmt.Sprintf("The driver of %s offers no MIG.", r.gpuList(without)),
 		Wanted: r.wantedOnEach(placement.MIGLayoutText(c.MIG)),
 		Fix: "Leave the GPU out of `selector`. If the model has MIG, its driver may be older than the first with MIG for it, or a " +
 			"hypervisor keeps MIG to itself.",
@@ -233,7 +233,7 @@ func reportMIGReset(r *run, resets []member, limit gpu.Disruption) {
 	r.reportGPUs(Finding{
 		Path:  "max_disruption",
 		Title: "The change of MIG mode resets GPUs",
-		Found: fmt.Sprintf("%s %s MIG mode only with a reset.", capital(join(gpuTexts(resets))), verb(len(resets), "switches", "switch")),
+		Found: fmt.Sprintf("%s %s MIG mode only with a reset.", capital(r.gpuList(resets)), verb(len(resets), "switches", "switch")),
 		Wanted: fmt.Sprintf("%s switches MIG mode %s. Its `max_disruption` allows %s only.", r.label(),
 			r.migMode(), quote(string(orNone(limit)))),
 		Fix: "Write `max_disruption = \"gpu_reset\"`. Each of these GPUs is then reset alone, and only while nothing uses it.",

@@ -97,7 +97,7 @@ func reportMPSGPUs(r *run, c *gpu.PartitionConfig) {
 	prohibited := r.those(c.GPUs, func(_ *gpu.Host, g *gpu.GPU) bool { return c.MIG == nil && g.ComputeMode == gpu.ComputeProhibited })
 	r.reportGPUs(Finding{
 		Path: "selector", Title: "The compute mode of the GPU is prohibited",
-		Found: fmt.Sprintf("%s %s in compute mode prohibited, which an administrator has set.", capital(join(gpuTexts(prohibited))),
+		Found: fmt.Sprintf("%s %s in compute mode prohibited, which an administrator has set.", capital(r.gpuList(prohibited)),
 			verb(len(prohibited), "is", "are")),
 		Wanted: fmt.Sprintf("%s shares %s among processes.", capital(r.label()), verb(len(prohibited), "it", "them")),
 		Fix:    "Run `nvidia-smi -c DEFAULT` for it on the host, or leave the GPU out of `selector`.",
@@ -107,7 +107,7 @@ func reportMPSGPUs(r *run, c *gpu.PartitionConfig) {
 	})
 	r.reportGPUs(Finding{
 		Path: "mps", Title: "It is not known whether the GPU has static partitions",
-		Found: fmt.Sprintf("The host does not tell the compute capability of %s, or the version of its driver.", join(gpuTexts(silent))),
+		Found: fmt.Sprintf("The host does not tell the compute capability of %s, or the version of its driver.", r.gpuList(silent)),
 		Wanted: fmt.Sprintf(
 			"%s gives each share a partition (`static_partitions`), which MPS has with drivers from R590 on, on GPUs from Ampere on.",
 			capital(r.label())),
@@ -119,7 +119,7 @@ func reportMPSGPUs(r *run, c *gpu.PartitionConfig) {
 	r.reportGPUs(Finding{
 		Path: "mps", Title: "The GPU has no static partitions",
 		Found: fmt.Sprintf("%s %s no static partitions of multiprocessors: MPS has them with drivers from R590 on, on GPUs from Ampere on.",
-			capital(join(gpuTexts(without))), verb(len(without), "has", "have")),
+			capital(r.gpuList(without)), verb(len(without), "has", "have")),
 		Wanted: fmt.Sprintf("%s gives each share a partition (`static_partitions`).", capital(r.label())),
 		Fix:    "Upgrade the driver, leave the GPU out of `selector`, or leave `static_partitions` out.",
 	}, "no partitions", without)
@@ -134,7 +134,7 @@ func reportMPSGPUs(r *run, c *gpu.PartitionConfig) {
 	if len(small) > 0 {
 		r.reportGPUs(Finding{
 			Path: mpsPath(c), Title: "The memory limit exceeds the GPU's memory",
-			Found: fmt.Sprintf("%s %s %s of memory%s.", capital(join(gpuTexts(small))), verb(len(small), "has", "have"),
+			Found: fmt.Sprintf("%s %s %s of memory%s.", capital(r.gpuList(small)), verb(len(small), "has", "have"),
 				r.smallest(small[0].host, r.At(small[0].host), small[0].gpu, c), inInstances(c)),
 			Wanted: fmt.Sprintf("%s holds each client to %s (`pinned_memory_limit_mib`).", capital(r.label()), c.MPS.PinnedMemoryLimit),
 			Fix:    "Write a limit within the device's memory, or leave it out.",
@@ -175,7 +175,7 @@ func checkMPSNotOnMIG(r *run) {
 	kind := string(c.Kind)
 	r.reportGPUs(Finding{
 		Path: "selector", Title: "The GPU is in MIG mode",
-		Found: fmt.Sprintf("%s %s in MIG mode, or will be after the next reset.", capital(join(gpuTexts(in))), verb(len(in), "is", "are")),
+		Found: fmt.Sprintf("%s %s in MIG mode, or will be after the next reset.", capital(r.gpuList(in)), verb(len(in), "is", "are")),
 		Wanted: fmt.Sprintf("%s shares whole GPUs with `%s`, and processes reach a GPU in MIG mode through its instances only.",
 			capital(r.label()), kind),
 		Fix: fmt.Sprintf("Write `mig = { profiles = { ... }, %s = { ... } }` to share the instances, switch MIG mode off with a config of "+
@@ -203,7 +203,7 @@ func checkKeptInitialized(r *run) {
 	lose := r.those(c.GPUs, func(_ *gpu.Host, g *gpu.GPU) bool { return g.Persistence != nil && !*g.Persistence })
 	r.reportGPUs(Finding{
 		Path: "selector", Title: "The driver will forget the GPU's settings",
-		Found: fmt.Sprintf("%s %s not in persistence mode.", capital(join(gpuTexts(lose))), verb(len(lose), "is", "are")),
+		Found: fmt.Sprintf("%s %s not in persistence mode.", capital(r.gpuList(lose)), verb(len(lose), "is", "are")),
 		Wanted: fmt.Sprintf(
 			"%s sets %s, which the driver forgets when the last program that has the GPU open ends%s. The next plan shows it as drift.",
 			capital(r.label()), set, then),

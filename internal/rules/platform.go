@@ -314,7 +314,7 @@ func checkLiveMigrationSupport(r *run) {
 	r.reportGPUs(Finding{
 		Path:   "hosts",
 		Title:  "VMs with partitions cannot be live-migrated",
-		Found:  fmt.Sprintf("These GPUs do not report support for incoming live migration: %s.", join(gpuTexts(without))),
+		Found:  fmt.Sprintf("These GPUs do not report support for incoming live migration: %s.", r.gpuList(without)),
 		Wanted: fmt.Sprintf("Clustered VMs with a partition of %s will be restarted when they move between nodes.", r.label()),
 		Fix: "Live migration with a partition needs Windows Server 2025 or Azure Local 24H2, an IOMMU with DMA bit tracking (AMD EPYC 7002, " +
 			"Intel Xeon of the 4th generation, or newer) " +

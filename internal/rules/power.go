@@ -28,7 +28,7 @@ func checkVMMustBeOff(r *run) {
 	f := Finding{
 		Path:   "power",
 		Title:  "The VM must be off",
-		Wanted: fmt.Sprintf("%s changes what Hyper-V changes only while the VM is off: %s.", r.label(), join(why)),
+		Wanted: fmt.Sprintf("Hyper-V does this only while it is off: %s.", join(why)),
 		Found:  fmt.Sprintf("%s on %s is %s.", vmText(at.VM), hostText(at.Key), change.StateText(at.VM.State)),
 	}
 	switch at.VM.State {

@@ -100,7 +100,8 @@ var registry = []Rule{
 			"such a change.",
 	},
 	{
-		ID: "foreign-controller", Default: Error, Scope: HostScope, Subjects: everyKindOfClaim, Source: srcProject, check: checkForeignController,
+		ID: "foreign-controller", Default: Error, Lenient: true, Scope: HostScope, Subjects: everyKindOfClaim, Source: srcProject,
+		check: checkForeignController,
 		Sentence: "No other software changes the layout of the GPUs; software that starts and stops VMs, or hands out GPUs whose MIG instances " +
 			"change or that containers share, is a warning.",
 	},
@@ -114,7 +115,7 @@ var registry = []Rule{
 		Sentence: "Nothing is changed on a cluster node that is paused, draining, joining or down.",
 	},
 	{
-		ID: "os-build", Default: Error, Scope: HostScope, Subjects: allButShares, Source: srcPartitioning,
+		ID: "os-build", Default: Error, Lenient: true, Scope: HostScope, Subjects: allButShares, Source: srcPartitioning,
 		kind: gpu.KindGPUP, check: checkOSBuild,
 		Sentence: "GPU partitions and GPU pools in clusters need Windows Server 2025, Azure Local, or Azure Stack HCI from 22H2 on.",
 	},
@@ -194,23 +195,25 @@ var registry = []Rule{
 			"end only if `max_disruption` allows it.",
 	},
 	{
-		ID: "gpu-kept-initialized", Default: Warning, Scope: HostScope, Subjects: configs, Source: srcPersistence, check: checkKeptInitialized,
+		ID: "gpu-kept-initialized", Default: Warning, Lenient: true, Scope: HostScope, Subjects: configs, Source: srcPersistence,
+		check: checkKeptInitialized,
 		Sentence: "A GPU whose compute mode or time slice a config sets is in persistence mode; without it the driver forgets both when the " +
 			"last program that has the GPU open ends.",
 	},
 	{
-		ID: "time-slicing-no-isolation", Default: Warning, Scope: HostScope, Subjects: configsAndShares,
+		ID: "time-slicing-no-isolation", Default: Warning, Lenient: true, Scope: HostScope, Subjects: configsAndShares,
 		Source: srcTimeSlicing, check: checkTimeSlicingNoIsolation,
 		Sentence: "Time-slicing separates neither memory nor faults, and holds nobody to a limit, unless driver and container toolkit do so " +
 			"for memory.",
 	},
 	{
-		ID: "homogeneous-gpus", Default: Error, Scope: FleetScope, Subjects: configsAndPools, Source: srcAssign, check: checkHomogeneousGPUs,
+		ID: "homogeneous-gpus", Default: Error, Lenient: true, Scope: FleetScope, Subjects: configsAndPools, Source: srcAssign,
+		check: checkHomogeneousGPUs,
 		Sentence: "The GPUs of one config or pool in a cluster, or on its standalone hosts, are of one vendor, family, model and size; driver " +
 			"branches that differ, a GPU that does not work, other GPUs of the cluster, and unlike GPUs on Linux hosts are warnings.",
 	},
 	{
-		ID: "homogeneous-layout", Default: Error, Scope: FleetScope, Subjects: configs, Source: srcPartitioning,
+		ID: "homogeneous-layout", Default: Error, Lenient: true, Scope: FleetScope, Subjects: configs, Source: srcPartitioning,
 		kind: gpu.KindGPUP, check: checkHomogeneousLayout,
 		Sentence: "All GPUs of a cluster have the same partition count; GPUs that no config of the run covers are a warning.",
 	},
@@ -221,7 +224,7 @@ var registry = []Rule{
 			"warning.",
 	},
 	{
-		ID: "failover-headroom", Default: Warning, Scope: FleetScope, Subjects: configsAndVMs, Source: srcClusteredVM,
+		ID: failoverHeadroom, Default: Warning, Lenient: true, Scope: FleetScope, Subjects: configsAndVMs, Source: srcClusteredVM,
 		kind: gpu.KindGPUP, standing: true, check: checkFailoverHeadroom,
 		Sentence: "When one node of a cluster fails, the others have partitions for its running VMs, by their possible owners, pins and " +
 			"quotas. Said by every plan while it is so.",
@@ -242,16 +245,16 @@ var registry = []Rule{
 			"an error before the first step.",
 	},
 	{
-		ID: "live-migration-support", Default: Warning, Scope: HostScope, Subjects: configs, Source: srcPartitioning,
+		ID: "live-migration-support", Default: Warning, Lenient: true, Scope: HostScope, Subjects: configs, Source: srcPartitioning,
 		kind: gpu.KindGPUP, check: checkLiveMigrationSupport,
 		Sentence: "The GPUs of cluster nodes support incoming live migration.",
 	},
 	{
-		ID: "pool-counts", Default: Warning, Scope: FleetScope, Subjects: pools, Source: srcClusteredVM, check: checkPoolCounts,
+		ID: "pool-counts", Default: Warning, Lenient: true, Scope: FleetScope, Subjects: pools, Source: srcClusteredVM, check: checkPoolCounts,
 		Sentence: "A pool has the same number of GPUs on every node of a cluster.",
 	},
 	{
-		ID: "pool-covers-possible-owners", Default: Warning, Scope: FleetScope, Subjects: poolsAndVMs,
+		ID: "pool-covers-possible-owners", Default: Warning, Lenient: true, Scope: FleetScope, Subjects: poolsAndVMs,
 		Source: srcClusteredVM, check: checkPoolCoversOwners,
 		Sentence: "The pool of a clustered VM stands on every node that may own the VM.",
 	},
@@ -269,7 +272,8 @@ var registry = []Rule{
 		Sentence: "A VM with a partition is of generation 2.",
 	},
 	{
-		ID: "supported-guest", Default: Warning, Scope: HostScope, Subjects: assignments, Source: srcPartitioning, check: checkSupportedGuest,
+		ID: "supported-guest", Default: Warning, Lenient: true, Scope: HostScope, Subjects: assignments, Source: srcPartitioning,
+		check: checkSupportedGuest,
 		Sentence: "A VM with a partition runs a guest that Microsoft lists for it: Windows 10 or later, Windows Server 2019 or later, or " +
 			"Ubuntu 18.04, 20.04 or 22.04 LTS; later ones pass, too. Of a VM that is off the guest is not known.",
 	},
@@ -324,7 +328,7 @@ var registry = []Rule{
 			"proportion to its compute slices.",
 	},
 	{
-		ID: "pool-one-mode", Default: Error, passes: true, Scope: FleetScope, Subjects: configsAndPools,
+		ID: "pool-one-mode", Default: Error, Lenient: true, passes: true, Scope: FleetScope, Subjects: configsAndPools,
 		Source: srcProject, check: checkPoolOneMode,
 		Sentence: "All GPUs of a pool on Linux hosts that partition configs cover are shared in one way: whole, by MIG, by MPS or by " +
 			"time-slicing.",

@@ -55,6 +55,8 @@ type Rule struct {
 	Scope Scope
 	// Fixed is true for a rule whose level cannot be overridden.
 	Fixed bool
+	// Lenient is true for a rule of good practice: nothing breaks where people know better, and findings say how to relax it.
+	Lenient bool
 	// Subjects are the claim kinds whose plans the rule looks at.
 	Subjects []gpu.ClaimKind
 
@@ -120,6 +122,13 @@ type Finding struct {
 	Fix    string `json:"fix"`
 	// Other is the label of the other resource of this run, if there is one.
 	Other string `json:"other,omitempty"`
+	// Of is set where the plan of another resource tells the finding: the label of the resource that it is about.
+	Of string `json:"of,omitempty"`
+	// Contended names what several resources of a run contend for, such as the quota of a label. Which of them tells it hangs
+	// on the order in which they are planned, so that a run tells it once, and the text names none of them.
+	Contended string `json:"-"`
+	// Again is true where the run has told the cause in full, of another resource.
+	Again bool `json:"-"`
 	// Stood is true for a violation that this change neither creates nor worsens; its
 	// level is then at most a warning.
 	Stood bool `json:"stood,omitempty"`

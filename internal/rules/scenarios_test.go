@@ -849,6 +849,21 @@ func capacityScenarios() []scenario {
 			},
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.GPUs["hv02"] = []string{gpu0} },
 		},
+		{
+			rule: "failover-headroom", name: "one VM more than fits", level: rules.Warning, path: "partition", change: true,
+			says: []string{`a node of cluster "clu" fails`},
+			build: func() (rules.World, change.Change) {
+				h, small := host("hv01", vm("a", gpu.VMRunning)), host("hv02", vm("b", gpu.VMRunning))
+				h.VMs[0].Clustered = true
+				small.GPUs = small.GPUs[:1]
+				small.GPUs[0].Partitionable.Count = 1
+				holds(small, "b", 0)
+				p := partition("a", "hv01")
+				p.Assignment.Power.AllowShutdown = true
+				return clustered(h, small), create("t", p)
+			},
+			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["hv02"].GPUs[0].Partitionable.Count = 2 },
+		},
 	}
 }
 

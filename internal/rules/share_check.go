@@ -152,6 +152,9 @@ func findRoom(r *run, o *shareOutcome, s *gpu.Share, hosts []string) {
 	}
 	if f, lacks := noRoom(r, s, rooms, today); lacks {
 		o.add(f, key("room", f.Rule, f.Host, s.Name))
+		if !r.Mode.OnHost && !r.Mode.Past {
+			r.Tells(key("alone", r.label())) // so that no other plan says it again
+		}
 		return
 	}
 	for _, room := range rooms {

@@ -148,7 +148,7 @@ func reportModes(r *run, id, name, path string) {
 	var lines, keys []string
 	var first member
 	for _, m := range modes {
-		lines = append(lines, m+": "+join(gpuTexts(byMode[m])))
+		lines = append(lines, m+": "+r.gpuList(byMode[m]))
 		if m == most {
 			continue
 		}

@@ -130,7 +130,7 @@ func fitsAlone(r *run, o *shareOutcome, item placement.PackItem, today []*placem
 			if f.Path = r.pathOfShares(); r.Plan.Want.Share == nil {
 				f.Rule = sharePlacement // the others are about shares
 			}
-			f.Wanted, f.Other = fmt.Sprintf("%s of this run wants %s.", capital(item.Label), shareText(s)), item.Label
+			f.Wanted, f.Other, f.Of = fmt.Sprintf("%s wants %s.", capital(item.Label), shareText(s)), item.Label, item.Label
 			o.once(r, f, key("alone", item.Label))
 		}
 		return false
@@ -173,7 +173,7 @@ func passing(r *run, item placement.PackItem, room, today *placement.SharedHost)
 				"provider nothing of `depends_on`. Or name GPUs in `gpu_ids` that this run does not change.",
 		}
 		if item.Label != r.label() {
-			f.Other = item.Label
+			f.Other, f.Of = item.Label, item.Label
 		}
 		return f, true
 	}

@@ -10,7 +10,7 @@ import (
 // waits tells whether what a rule finds may hang on what resources of this state let go of by a
 // plan that is still to come.
 func (r *run) waits(rule string) bool {
-	return rule == change.Capacity || rule == Feasible || whatif.EndsLayout(r.Plan)
+	return rule == change.Capacity || rule == Feasible || rule == failoverHeadroom || whatif.EndsLayout(r.Plan)
 }
 
 // decided are the keys of what is wrong with a plan whatever the resources of this state do that
@@ -111,8 +111,13 @@ func (d *decision) tell(r *run) {
 
 // of is a finding of a plan before, as the last one tells it.
 func (d *decision) of(p change.Change, f Finding) Finding {
-	f.Path, f.Other = pathOf(d.last), whatif.Label(p)
+	f.Path = pathOf(d.last)
+	if f.Contended != "" {
+		return f // it is about no resource
+	}
+	f.Other, f.Of = whatif.Label(p), whatif.Label(p)
 	if whatif.EndsLayout(p) && !d.last.Want.Empty() {
+		f.Of = "" // it says "this resource" of the one that tells it
 		f.Title = "What it uses is destroyed in the same run"
 		f.Found = whatif.Label(p) + " is destroyed, but this resource stays. " + f.Found
 		f.Fix = "Destroy both, or keep both. Otherwise: " + f.Fix

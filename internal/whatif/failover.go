@@ -105,7 +105,11 @@ func (r Future) ShortageWith(at Located, adapter gpu.PartitionAdapter) (Shortage
 	then := *r.projection(at.Key, at.Host)
 	if len(at.VM.PartitionAdapters) > 0 {
 		then = *r.with(then, at.Key, halves(r.Plan))
-	} else {
+	}
+	if r.Mode.Yielding {
+		then = *r.atLeast(at.Key, &then)
+	}
+	if len(at.VM.PartitionAdapters) == 0 {
 		adds := Demand{VM: at.VM, Amount: 1, clustered: at.VM.Clustered, pinned: adapter.PinnedGPU, host: at.Key, min: adapter.Quotas.VRAM.Min}
 		then.demands, then.slots = append(slices.Clip(then.demands), &adds), cloneSlots(then.slots)
 		fill(&adds, then.slots, "")
@@ -127,6 +131,9 @@ func (r Future) shortage(h *gpu.Host, of string, given *projection) (worst Short
 		p := given
 		if host != of {
 			p = r.projection(host, r.Fleet.byName[host])
+		}
+		if r.Mode.Yielding && host != of {
+			p = r.atLeast(host, p)
 		}
 		hosts, demands[host], slots = append(hosts, host), p.demands, append(slots, p.slots...)
 	}
@@ -156,6 +163,23 @@ func (r Future) shortage(h *gpu.Host, of string, given *projection) (worst Short
 	}
 	return worst, true
 }
+
+// atLeast is a projection without the VMs whose assignments the run may yet take back, and with room for all where it may yet
+// change the count: what is short then stays so, whatever is still to be planned.
+func (r Future) atLeast(host string, p *projection) *projection {
+	then := *p
+	then.slots = slotsOf(p.of, &p.host)
+	for i := range then.slots {
+		if c := then.slots[i].Config; c != nil && c.Owner == r.Owner && !r.Superseded(c) {
+			then.slots[i].Count += manyVMs
+		}
+	}
+	then.demands, then.slots = r.runningDemands(host, &then)
+	return &then
+}
+
+// manyVMs is more than a cluster has.
+const manyVMs = 1 << 16
 
 // finds tells whether so many partitions are free that VMs may have when a node has failed: if each
 // finds as many as have to move, all find one.

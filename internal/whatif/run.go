@@ -542,6 +542,13 @@ func (r *Run) InTheWay(host string, config change.Change) []*gpu.VM {
 	return out
 }
 
+// Alone is the same plan without the others of the run, and with all that this state has.
+func (r *Run) Alone() *Run {
+	o := *r
+	o.Book, o.memo, o.Mode.Yielding = NewBook(), newMemo(), false
+	return &o
+}
+
 // In is the same run in another mode.
 func (r *Run) In(m Mode) *Run {
 	o := *r

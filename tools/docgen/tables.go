@@ -99,7 +99,8 @@ func rulesTable() string {
 		for _, s := range r.Subjects {
 			subjects = append(subjects, "`gpu_"+string(s)+"`")
 		}
-		t.row("`"+r.ID+"`", r.Sentence, level, scope, strings.Join(subjects, ", "), source)
+		t.row("`"+r.ID+"`", `<a id="`+r.ID+`"></a>`+r.Sentence, // findings link it
+			level, scope, strings.Join(subjects, ", "), source)
 	}
 	return t.String()
 }

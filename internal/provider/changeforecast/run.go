@@ -54,7 +54,7 @@ func assignmentsAttribute() schema.SetNestedAttribute {
 	return schema.SetNestedAttribute{
 		MarkdownDescription: "With `gpu_p`: the VMs to which the same run gives a partition, so that the forecast covers the whole run. " +
 			"`[]` is none.",
-		Optional:            true,
+		Optional: true,
 		NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
 			"vm": schema.StringAttribute{
 				MarkdownDescription: "The VM's name or id, as in `gpu_vm_assignment`.", Required: true,

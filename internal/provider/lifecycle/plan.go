@@ -236,10 +236,11 @@ func (s *Shell[M]) record(ctx context.Context, p *Planning[M], v fleet.View, pla
 			return true
 		}
 	}
-	report.Findings(diags, planned.Subject, slices.Concat(findings, s.Fleet.CrossRunFindings(ctx, v, planned)))
+	findings = slices.Concat(findings, s.Fleet.CrossRunFindings(ctx, v, planned))
+	report.Findings(diags, "", s.Fleet.ToldOnce(planned.Subject, findings))
 	drift.Refused = s.Fleet.Refused(v, planned)
 	drift.Warn(diags)
-	if !planned.Unchanged {
+	if !planned.Unchanged && !rules.HasErrors(findings) {
 		report.Disturbs(diags, s.Fleet, s.Of.DisturbsAt, planned, does)
 	}
 	return false
@@ -254,8 +255,10 @@ func (s *Shell[M]) PlanDestroy(ctx context.Context, p *Planning[M], prior gpu.Wa
 	destroy := change.Change{Subject: s.Of.Label(prior), Prior: prior, Token: Token(ctx, p.Req.Private)}
 	destroy.Adopt = destroy.Token == ""
 	planned := s.Fleet.PlanDestroy(ctx, s.Of.Around(ctx, p, prior), destroy, p.Req.Plan.Raw.IsNull())
-	report.Findings(&p.Resp.Diagnostics, destroy.Subject, planned.Findings)
+	report.Findings(&p.Resp.Diagnostics, destroy.Subject, s.Fleet.ToldOnce(destroy.Subject, planned.Findings))
 	p.Resp.Diagnostics.Append(setApproved(ctx, p.Resp.Private, planned.Approved)...)
-	report.Disturbs(&p.Resp.Diagnostics, s.Fleet, s.Of.DisturbsAt, destroy, planned.Forecasts)
+	if !rules.HasErrors(planned.Findings) {
+		report.Disturbs(&p.Resp.Diagnostics, s.Fleet, s.Of.DisturbsAt, destroy, planned.Forecasts)
+	}
 	return planned.After()
 }

@@ -25,25 +25,24 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
-// Findings adds what the rules found, each at its attribute and level.
+// Findings adds what the rules found, each at its attribute and level. label is the resource, "" where Terraform names it.
 func Findings(diags *diag.Diagnostics, label string, findings []rules.Finding) {
 	report(diags, label, findings, "")
 }
 
 func report(diags *diag.Diagnostics, label string, findings []rules.Finding, more string) {
 	for _, f := range findings {
-		detail := label + "\n\n" + f.Detail()
-		if f.Path != "" {
-			detail += "\nAttribute: " + f.Path
+		detail := f.Detail() + more
+		if about := cmp.Or(f.Of, label); about != "" && !f.Again {
+			detail = about + "\n\n" + detail
 		}
-		detail += more
 		switch at := attribute(f.Path); {
 		case f.Level != rules.Error:
-			warn(diags, at, f.Title, detail)
+			warn(diags, at, f.Summary(), detail)
 		case at.Equal(path.Empty()):
-			diags.AddError(f.Title, detail)
+			diags.AddError(f.Summary(), detail)
 		default:
-			diags.AddAttributeError(at, f.Title, detail)
+			diags.AddAttributeError(at, f.Summary(), detail)
 		}
 	}
 }
