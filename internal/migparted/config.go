@@ -14,6 +14,7 @@
 package migparted
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // Version is the version of the format.
@@ -49,7 +51,15 @@ type Entry struct {
 func (c Config) Entries(label string) ([]Entry, error) {
 	entries, ok := c[label]
 	if !ok {
-		return nil, fmt.Errorf("there is no label %q; there are %s", label, strings.Join(c.Labels(), ", "))
+		labels := c.Labels()
+		if len(labels) > words.Listed {
+			return nil, fmt.Errorf("there is no label %q. %s", label, words.Instead(label, labels, "in the file"))
+		}
+		text := fmt.Sprintf("there is no label %q; there are %s", label, strings.Join(labels, ", "))
+		if near := words.DidYouMean(label, labels); near != "" {
+			text += ". " + near
+		}
+		return nil, errors.New(text)
 	}
 	return entries, nil
 }

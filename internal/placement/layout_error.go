@@ -47,7 +47,9 @@ type LayoutError struct {
 	// By are those who are in the way: processes, VMs or containers.
 	By []string
 	// Fix is what to do about it, "" where the fault alone tells.
-	Fix   string
+	Fix string
+	// Meant asks for the name that may have been meant by one that the GPU does not offer.
+	Meant string
 	texts []string
 }
 
@@ -84,10 +86,14 @@ func (e *LayoutError) err() error {
 // addUnknown names what a GPU offers in place of a profile, or of a type.
 func (e *LayoutError) addUnknown(f Fault, kind, name string, offered []string) {
 	text := "none"
-	if len(offered) > 0 {
+	switch {
+	case len(offered) > words.Listed:
+		text = words.Some(name, offered)
+	case len(offered) > 0:
 		text = words.JoinAll(offered)
 	}
 	e.add(f, "there is no %s %s: the GPU offers %s", kind, name, text)
+	e.Meant = cmp.Or(e.Meant, words.DidYouMean(name, offered))
 }
 
 func (e *LayoutError) addProfile(name string, profiles []gpu.MIGProfile) {

@@ -275,8 +275,9 @@ func (p *gpuProvider) simulatedHost(name, file string, at path.Path, diags *diag
 		}
 	}
 	if all != nil {
-		diags.AddAttributeError(at, "Unknown host", fmt.Sprintf("Found: The fleet file %s has the hosts %s, but no host %q.",
-			file, words.Join(slices.Sorted(maps.Keys(all))), name))
+		diags.AddAttributeError(at, "Unknown host", fmt.Sprintf("Found: The fleet file %s has the hosts %s, but no host %q.\nFix: %s",
+			file, words.Some(name, slices.Sorted(maps.Keys(all))), name,
+			words.Meant(name, slices.Sorted(maps.Keys(all)), "Write the name of a host of the file.")))
 	}
 	return nil
 }

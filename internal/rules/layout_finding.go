@@ -98,8 +98,11 @@ func vgpuFinding(err error) Finding { return layoutFinding(err, aVGPUFault, vgpu
 func layoutFinding(err error, f Finding, of map[placement.Fault]Finding) Finding {
 	if e, ok := errors.AsType[*placement.LayoutError](err); ok {
 		f = of[e.First()].or(f)
-		if e.First() == placement.MIGTooMany {
+		switch e.First() {
+		case placement.MIGTooMany:
 			f.Fix = e.Fix
+		case placement.MIGUnknownProfile, placement.VGPUUnknownType:
+			f.Fix = strings.TrimSpace(e.Meant + " " + f.Fix)
 		}
 	}
 	f.Found = sentence(err)

@@ -13,8 +13,8 @@ import (
 // Offered is how many names a sentence offers in place of one that is not there.
 const Offered = 5
 
-// Nearest are the names that somebody may have meant by another, the likeliest first: those that differ in case and
-// punctuation only, and if there are none, those that have it in them or are in it, and those that a few typing mistakes make of it.
+// Nearest are the names that somebody may have meant by another, the likeliest first: those that differ in case and punctuation
+// only; if there are none, those that the fewest typing mistakes make of it, and those that have it in them or are in it.
 func Nearest(name string, among []string) []string {
 	const atLeast, mistakes = 3, 3
 	type likely struct {
@@ -31,23 +31,29 @@ func Nearest(name string, among []string) []string {
 		is := letters(other)
 		length := len([]rune(is))
 		apart := max(size-length, length-size)
+		mistyped := mistakes + 1
+		if apart <= mistakes {
+			mistyped = levenshtein.Distance(want, is, nil)
+		}
 		switch {
 		case is == want:
 			found = append(found, likely{other, 0, 0})
+		case mistyped <= min(mistakes, (size+1)/3):
+			found = append(found, likely{other, 1, mistyped})
 		case min(size, length) >= atLeast && (strings.Contains(is, want) || strings.Contains(want, is)):
-			found = append(found, likely{other, 1, apart})
-		case apart <= mistakes:
-			if apart = levenshtein.Distance(want, is, nil); apart <= min(mistakes, (size+1)/3) {
-				found = append(found, likely{other, 2, apart})
-			}
+			found = append(found, likely{other, 2, apart})
 		}
 	}
 	slices.SortStableFunc(found, func(a, b likely) int {
 		return cmp.Or(a.likeness-b.likeness, a.apart-b.apart, strings.Compare(a.name, b.name))
 	})
-	if n := slices.IndexFunc(found, func(l likely) bool { return l.likeness > 0 }); n > 0 {
-		found = found[:n] // that is it, spelt in another way
+	if len(found) == 0 {
+		return nil
 	}
+	best := found[0]
+	found = slices.DeleteFunc(found, func(l likely) bool {
+		return best.likeness == 0 && l.likeness > 0 || best.likeness == 1 && l.likeness == 1 && l.apart > best.apart
+	})
 	return slices.Compact(Each(found, func(l likely) string { return l.name }))
 }
 
@@ -67,12 +73,35 @@ func DidYouMean(name string, all []string) string {
 	if len(near) == 0 {
 		return ""
 	}
-	quoted := QuoteAll(near[:min(len(near), Offered)])
-	last := len(quoted) - 1
+	return Question(QuoteAll(near[:min(len(near), Offered)]))
+}
+
+// Question asks which of some was meant.
+func Question(texts []string) string {
+	last := len(texts) - 1
 	if last == 0 {
-		return "Did you mean " + quoted[0] + "?"
+		return "Did you mean " + texts[0] + "?"
 	}
-	return "Did you mean " + strings.Join(quoted[:last], ", ") + " or " + quoted[last] + "?"
+	return "Did you mean " + strings.Join(texts[:last], ", ") + " or " + texts[last] + "?"
+}
+
+// Meant begins a sentence with what DidYouMean asks, if it asks anything.
+func Meant(name string, all []string, then string) string {
+	return strings.TrimSpace(DidYouMean(name, all) + " " + then)
+}
+
+// Some lists the names that there are in place of one that is not there: few of them, the nearest first, and how many more there are.
+func Some(name string, all []string) string {
+	if len(all) <= Offered {
+		return JoinAll(all)
+	}
+	first := Nearest(name, all)
+	for _, other := range all {
+		if !slices.Contains(first, other) {
+			first = append(first, other)
+		}
+	}
+	return strings.Join(first[:Offered], ", ") + fmt.Sprintf(" and %d more", len(first)-Offered)
 }
 
 // Instead says which names there are in place of one that is not there: the nearest, or else some, and where all the others
@@ -90,7 +119,7 @@ func Instead(name string, all []string, where string) string {
 		return "There are " + Join(QuoteAll(all)) + "."
 	case text == "":
 		told = Offered
-		text = "There are " + strings.Join(QuoteAll(all[:Offered]), ", ") + fmt.Sprintf(" and %d more.", len(all)-Offered)
+		text = "There are " + Some("", QuoteAll(all)) + "."
 	}
 	told = min(told, Offered)
 	if where == "" || told == len(all) {

@@ -115,10 +115,35 @@ func Encode(ctx context.Context, s gpu.Scope, diags *diag.Diagnostics) (hosts ty
 
 // UnknownCluster says that no host is a node of the cluster that the configuration
 // names.
-func UnknownCluster(f *fleet.Fleet, cluster string, diags *diag.Diagnostics) {
+func UnknownCluster(f *fleet.Fleet, all fleet.View, cluster string, diags *diag.Diagnostics) {
 	diags.AddAttributeError(path.Root("cluster"), "Unknown cluster", fmt.Sprintf(
-		"Found: None of the provider's hosts (%s) is a node of a cluster called %q.\nFix: Write the cluster's name as data source "+
-			"gpu_inventory shows it, or name the hosts.", words.Join(f.HostNames()), cluster))
+		"Found: None of the provider's hosts (%s) is a node of a cluster called %q.\nFix: %s", words.Join(f.HostNames()), cluster,
+		words.Meant(cluster, Clusters(all), "Write the cluster's name as data source gpu_inventory shows it, or name the hosts.")))
+}
+
+// Clusters are the clusters that hosts are nodes of.
+func Clusters(v fleet.View) []string {
+	var names []string
+	for _, h := range v.Hosts {
+		if name := h.ClusterName(); name != "" {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// UnknownHost says what is wrong with a name that is none of the provider's hosts.
+func UnknownHost(f *fleet.Fleet, name string) string {
+	return fmt.Sprintf("Found: %q is not a host of the provider, which knows %s.\nFix: %s", name, words.Some(name, f.HostNames()),
+		words.Meant(name, f.HostNames(), "Correct the name, or add the host to the provider's configuration."))
+}
+
+// UnknownHostOrCluster says the same of a name that may be a cluster's.
+func UnknownHostOrCluster(ctx context.Context, f *fleet.Fleet, name string) string {
+	clusters := Clusters(f.Snapshot(ctx, f.HostNames()))
+	return fmt.Sprintf("Found: %q is neither a host of the provider, which knows %s, nor a cluster of one.\nFix: %s", name,
+		words.Some(name, f.HostNames()), words.Meant(name, slices.Concat(f.HostNames(), clusters), "Correct the name."))
 }
 
 // Hosts resolves a scope to hosts of the provider and looks at them and at the
@@ -130,7 +155,7 @@ func Hosts(ctx context.Context, f *fleet.Fleet, s gpu.Scope, diags *diag.Diagnos
 		v = f.Snapshot(ctx, f.HostNames())
 		members, unknown := f.ClusterHosts(v, s.Cluster)
 		if len(members) == 0 && len(unknown) == 0 {
-			UnknownCluster(f, s.Cluster, diags)
+			UnknownCluster(f, v, s.Cluster, diags)
 			return nil, v, false
 		}
 		// Hosts of other clusters are of no concern, whether they answer or not.
@@ -154,9 +179,7 @@ func Hosts(ctx context.Context, f *fleet.Fleet, s gpu.Scope, diags *diag.Diagnos
 func Known(f *fleet.Fleet, names []string, at path.Path, diags *diag.Diagnostics) bool {
 	for _, n := range names {
 		if !f.Has(n) {
-			diags.AddAttributeError(at, "Unknown host", fmt.Sprintf(
-				"Found: %q is not a host of the provider, which knows %s.\nFix: Correct the name, or add the host to the provider's configuration.",
-				n, words.Join(f.HostNames())))
+			diags.AddAttributeError(at, "Unknown host", UnknownHost(f, n))
 		}
 	}
 	return !diags.HasError()
@@ -181,7 +204,7 @@ func Named(ctx context.Context, f *fleet.Fleet, hosts types.Set, diags *diag.Dia
 	slices.Sort(names)
 	for _, n := range names {
 		if !f.Has(n) {
-			diags.AddAttributeError(path.Root("hosts"), "Unknown host", (&fleet.UnknownHostError{Host: n, Known: f.HostNames()}).Error())
+			diags.AddAttributeError(path.Root("hosts"), "Unknown host", UnknownHost(f, n))
 		}
 	}
 	return names
@@ -198,7 +221,8 @@ func within(sel *gpu.Selector, hosts []string, diags *diag.Diagnostics) bool {
 		if !slices.Contains(hosts, n) {
 			ok = false
 			diags.AddAttributeError(path.Root("selector"), "Host is not in scope", fmt.Sprintf(
-				"Found: selector.gpu_ids names host %q, but the hosts here are %s.\nFix: Correct the name, or add the host.", n, words.Join(hosts)))
+				"Found: selector.gpu_ids names host %q, but the hosts here are %s.\nFix: %s", n, words.Some(n, hosts),
+				words.Meant(n, hosts, "Correct the name, or add the host.")))
 		}
 	}
 	return ok
