@@ -81,3 +81,36 @@ func TestAMisspeltIdIsAnsweredWithTheOneThatIsOnRecord(t *testing.T) {
 		rig.WantSaid(t, out, says)
 	}
 }
+
+// One GPU in two spellings is one GPU: two would count twice.
+func TestOneGPUIsNotNamedTwice(t *testing.T) {
+	t.Parallel()
+	s := rig.WithMPS(rig.HGX(rig.H100, 2))
+	id, address := rig.MIGGPU(0), s.Hosts[0].GPUs[0].Address
+	twice := fmt.Sprintf("[%q, %q]", id, strings.ToLower(id))
+	r := rig.New(t, s)
+	before := r.File()
+	selected := func(ids string) string {
+		return rig.SharedConfig("mps", rig.ByMPS+"\n selector = { gpu_ids = { hgx01 = "+ids+" } }", "hgx01")
+	}
+	const one = "which are one GPU"
+	for name, x := range map[string]struct {
+		hcl  string
+		says []string
+	}{
+		"selector": {selected(twice), []string{"One GPU is named twice", one, "selector.gpu_ids"}},
+		"share":    {rig.ShareOf("s", `host = "hgx01"`, "gpu_ids = "+twice), []string{"One GPU is named twice", one}},
+		"pool":     {"resource \"gpu_pool\" \"p\" {\n name = \"p\"\n members = { hgx01 = " + twice + " }\n}\n", []string{one, "members"}},
+		"device":   {rig.Assignment("a", "device = { host = \"hgx01\", gpu_ids = "+twice+" }"), []string{one, "device.gpu_ids"}},
+		"by its PCI address": {
+			selected(fmt.Sprintf("[%q, %q]", id, address)),
+			[]string{"GPU not found on the host", "Leave out " + address, "the PCI address of " + id, "that GPU is named already"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rig.WantSaid(t, rig.NewCLI(t, r.Block()+x.hcl).Fails("plan"), x.says...)
+		})
+	}
+	t.Cleanup(func() { r.WantUntouched(before) })
+}

@@ -40,13 +40,15 @@ func checkGPUExists(r *run) {
 
 func reportMissing(r *run, gpus map[string][]string, path string) {
 	for host, h := range r.HostsAtHand(gpus) {
-		var missing, keys, meant []string
+		var missing, keys, meant, twice []string
 		for _, id := range gpus[host] {
 			_, unknown := h.UnknownGPU(id)
 			if _, ok := h.GPU(id); !ok && !unknown {
 				missing = append(missing, id)
 				keys = append(keys, key("missing", host, id))
-				if g := h.Meant(id); g != nil {
+				if g := h.Meant(id); g != nil && gpu.HasID(gpus[host], g.ID) {
+					twice = append(twice, fmt.Sprintf("%s, which is the %s of %s: that GPU is named already", id, formOf(g, id), g.ID))
+				} else if g != nil {
 					meant = append(meant, fmt.Sprintf("%s for %s, which is the %s of that GPU", g.ID, id, formOf(g, id)))
 				}
 			}
@@ -56,9 +58,12 @@ func reportMissing(r *run, gpus map[string][]string, path string) {
 		}
 		fix := "Write a GPU id as the `gpu_inventory` data source prints it for this host. On Hyper-V the id of a GPU changes with its slot, " +
 			"on Linux when it is replaced."
-		if len(meant) > 0 {
+		switch {
+		case len(twice) > 0:
+			fix = "Leave out " + join(twice) + "."
+		case len(meant) > 0:
 			fix = "Write " + join(meant) + "."
-		} else {
+		default:
 			fix = words.Meant(missing[0], words.Each(h.GPUs, func(g gpu.GPU) string { return g.ID }), fix)
 		}
 		r.report(Finding{

@@ -36,7 +36,29 @@ func NameValidators() []validator.Set {
 
 // GPUIDValidator refuses GPU ids that are empty or null in a map of host → set of ids.
 func GPUIDValidator() validator.Map {
-	return mapvalidator.ValueSetsAre(setvalidator.NoNullValues(), setvalidator.ValueStringsAre(stringvalidator.LengthAtLeast(1)))
+	return mapvalidator.ValueSetsAre(setvalidator.NoNullValues(), setvalidator.ValueStringsAre(stringvalidator.LengthAtLeast(1)), Once)
+}
+
+// Once refuses a set that names one GPU in two spellings: ids are compared without case.
+var Once validator.Set = once{"must name each GPU once"}
+
+type once struct{ tfschema.Must }
+
+func (once) ValidateSet(_ context.Context, req validator.SetRequest, resp *validator.SetResponse) {
+	named := map[string]string{}
+	for _, element := range req.ConfigValue.Elements() {
+		id, ok := element.(types.String)
+		if !ok || id.IsNull() || id.IsUnknown() {
+			continue
+		}
+		text := id.ValueString()
+		if other, again := named[gpu.FoldID(text)]; again {
+			resp.Diagnostics.AddAttributeError(req.Path, "One GPU is named twice", fmt.Sprintf(
+				"Found: Attribute %s names %q and %q, which are one GPU: ids are compared without case.\nFix: Write it once.",
+				req.Path, min(other, text), max(other, text)))
+		}
+		named[gpu.FoldID(text)] = text
+	}
 }
 
 // SelectorType is the type of the selector attribute.

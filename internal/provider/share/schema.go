@@ -71,7 +71,7 @@ func attributes(ctx context.Context) map[string]schema.Attribute {
 			MarkdownDescription: "The GPUs that the share uses. Set it together with `host` to choose them; otherwise they are chosen " +
 				"when the share is created." + replaceText,
 			ElementType: types.StringType, Optional: true, Computed: true,
-			Validators: append(scope.HostValidators(), setvalidator.AlsoRequires(path.MatchRoot("host"))),
+			Validators: append(scope.HostValidators(), scope.Once, setvalidator.AlsoRequires(path.MatchRoot("host"))),
 		},
 		"gpu_count": tfschema.OptionalNumber("Number of GPUs or MIG instances, on one host, that the share spans. "+
 			"Default `1`, or as many as `gpu_ids` names."+replaceText, int64validator.AtLeast(1)),

@@ -68,7 +68,7 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 				},
 				"gpu_ids": schema.SetAttribute{
 					MarkdownDescription: "The GPUs' ids.", ElementType: types.StringType, Required: true,
-					Validators: scope.HostValidators(),
+					Validators: append(scope.HostValidators(), scope.Once),
 				},
 				"dismount": scope.Dismount(""),
 			}),
