@@ -160,7 +160,9 @@ func TestAMisspeltNameInAnObjectIsRefused(t *testing.T) {
 		hcl  string
 		says []string
 	}{
-		"selector": {on(`selector = { gpu_id = { hgx01 = ["GPU-1"] } }`), []string{"`selector` has nothing set", "`gpu_ids` and `models`", "null"}},
+		"selector": {on(`selector = { gpu_id = { hgx01 = ["GPU-1"] } }`), []string{
+			"`selector` has nothing set", "`gpu_ids` and `models`", "null",
+		}},
 		"as a module passes it on": {
 			on(`selector = { models = null, gpu_ids = null }`), []string{"`selector` has nothing set", "leave `selector` out or set it to null"},
 		},

@@ -32,15 +32,33 @@ func TestAMisspeltNameIsAnsweredWithTheOneThatWasMeant(t *testing.T) {
 		"a host of an assignment": {hcl: rig.Assignment("avd-01", `hosts = ["hv1"]`, rig.AnyPartition), says: `Did you mean "hv01"`},
 		"a host of a config":      {hcl: config("c", "hosts = [\"hgx1\"]\n mig = { profiles = {} }"), says: `Did you mean "hgx01"?`},
 		"a host of a share":       {hcl: rig.ShareOf("s", `host = "hgx1"`), says: `Did you mean "hgx01"?`},
-		"a host of a selector":    {hcl: config("c", "hosts = [\"hgx01\"]\n selector = { gpu_ids = { hgx1 = [\"x\"] } }\n mig = { profiles = {} }"), says: `Did you mean "hgx01"?`},
+		"a host of a selector": {
+			hcl:  config("c", "hosts = [\"hgx01\"]\n selector = { gpu_ids = { hgx1 = [\"x\"] } }\n mig = { profiles = {} }"),
+			says: `Did you mean "hgx01"?`,
+		},
 		"a host of a data source": {hcl: "data \"gpu_inventory\" \"i\" {\n hosts = [\"hgx1\"]\n}\n", says: `Did you mean "hgx01"?`},
-		"a cluster":               {hcl: config("c", "cluster = \"azl-vid\"\n gpu_p = { partition_count = 4 }"), says: `Did you mean "azl-vdi"?`},
-		"a cluster of a VM":       {hcl: rig.Assignment("avd-01", `cluster = "azl-vid"`, rig.AnyPartition), says: `Did you mean "azl-vdi"?`},
-		"a profile":               {hcl: config("c", "hosts = [\"hgx01\"]\n mig = { profiles = { \"1g10gb\" = 7 } }"), says: `Did you mean "1g.10gb"?`},
-		"a model":                 {hcl: config("c", "hosts = [\"hgx01\"]\n selector = { models = [\"H100 80GB HBM\"] }\n mig = { profiles = {} }"), says: `Did you mean "NVIDIA H100 80GB HBM3"?`},
-		"a rule":                  {block: `rules = { homogenous-gpus = "off" }`, says: `Did you mean "homogeneous-gpus"? All `},
-		"an import's host":        {hcl: "import {\n to = gpu_vm_assignment.a\n id = \"hv1/avd-01\"\n}\n" + rig.Assignment("avd-01", rig.AnyPartition), says: `Did you mean "hv01"`},
-		"an import's cluster":     {hcl: "import {\n to = gpu_vm_assignment.a\n id = \"azl-vid/avd-01\"\n}\n" + rig.Assignment("avd-01", rig.AnyPartition), says: `Did you mean "azl-vdi"?`},
+		"a cluster": {
+			hcl:  config("c", "cluster = \"azl-vid\"\n gpu_p = { partition_count = 4 }"),
+			says: `Did you mean "azl-vdi"?`,
+		},
+		"a cluster of a VM": {hcl: rig.Assignment("avd-01", `cluster = "azl-vid"`, rig.AnyPartition), says: `Did you mean "azl-vdi"?`},
+		"a profile": {
+			hcl:  config("c", "hosts = [\"hgx01\"]\n mig = { profiles = { \"1g10gb\" = 7 } }"),
+			says: `Did you mean "1g.10gb"?`,
+		},
+		"a model": {
+			hcl:  config("c", "hosts = [\"hgx01\"]\n selector = { models = [\"H100 80GB HBM\"] }\n mig = { profiles = {} }"),
+			says: `Did you mean "NVIDIA H100 80GB HBM3"?`,
+		},
+		"a rule": {block: `rules = { homogenous-gpus = "off" }`, says: `Did you mean "homogeneous-gpus"? All `},
+		"an import's host": {
+			hcl:  "import {\n to = gpu_vm_assignment.a\n id = \"hv1/avd-01\"\n}\n" + rig.Assignment("avd-01", rig.AnyPartition),
+			says: `Did you mean "hv01"`,
+		},
+		"an import's cluster": {
+			hcl:  "import {\n to = gpu_vm_assignment.a\n id = \"azl-vid/avd-01\"\n}\n" + rig.Assignment("avd-01", rig.AnyPartition),
+			says: `Did you mean "azl-vdi"?`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -64,7 +82,8 @@ func TestAMisspeltNameIsAnsweredWithTheOneThatWasMeant(t *testing.T) {
 func TestAMisspeltIdIsAnsweredWithTheOneThatIsOnRecord(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.WithMPS(rig.HGX(rig.H100, 2)))
-	made := "resource \"gpu_pool\" \"p\" {\n name = \"research\"\n members = { hgx01 = [\"" + rig.MIGGPU(0) + "\", \"" + rig.MIGGPU(1) + "\"] }\n" +
+	made := "resource \"gpu_pool\" \"p\" {\n name = \"research\"\n members = { hgx01 = [" +
+		"\"" + rig.MIGGPU(0) + "\", \"" + rig.MIGGPU(1) + "\"] }\n" +
 		" quotas = { team-a = { shares = 4 } }\n}\n" + rig.SharedConfig("mps", rig.ByMPS, "hgx01")
 	c := rig.NewCLI(t, r.Block()+made)
 	if out, code := c.Run("apply"); code != 0 {

@@ -98,12 +98,10 @@ func vgpuFinding(err error) Finding { return layoutFinding(err, aVGPUFault, vgpu
 func layoutFinding(err error, f Finding, of map[placement.Fault]Finding) Finding {
 	if e, ok := errors.AsType[*placement.LayoutError](err); ok {
 		f = of[e.First()].or(f)
-		switch e.First() {
-		case placement.MIGTooMany:
+		if e.First() == placement.MIGTooMany {
 			f.Fix = e.Fix
-		case placement.MIGUnknownProfile, placement.VGPUUnknownType:
-			f.Fix = strings.TrimSpace(e.Meant + " " + f.Fix)
 		}
+		f.Fix = strings.TrimSpace(e.Meant + " " + f.Fix)
 	}
 	f.Found = sentence(err)
 	return f
