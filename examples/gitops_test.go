@@ -130,6 +130,75 @@ func TestGitOpsFromPullRequestToDrift(t *testing.T) {
 	rig.WantSaid(t, forecast(), "**VMs that lose their GPU, and stop for it if they run**", "- VM avd-07")
 }
 
+// A name that Terraform would drop is refused before the plan, with its line.
+func TestGitOpsFindsMisspeltNames(t *testing.T) {
+	t.Parallel()
+	p := newPipeline(t)
+	agent, err := rig.AgentBinary()
+	p.fleet.Must(err)
+	programs := t.TempDir()
+	p.fleet.Must(os.Symlink(agent, filepath.Join(programs, "gpu-agent")))
+	path := "PATH=" + programs + string(os.PathListSeparator) + os.Getenv("PATH")
+	if out := p.ok("check", path); !strings.Contains(out, "0 findings") {
+		t.Errorf("of a clean configuration it says %s", out)
+	}
+	rig.Write(t, filepath.Join(p.Dir, "more.tf"),
+		"resource \"gpu_partition_config\" \"more\" {\n  hosts = [\"hv01\"]\n  gpu_p = { partition_count = 4 }\n"+
+			"  rollout = {\n    drain = true\n    on_failre = \"stop\"\n  }\n}\n")
+	out, code := p.gpus("plan", path)
+	if code != 2 {
+		t.Errorf("exit code %d, want 2\n%s", code, out)
+	}
+	rig.WantSaid(t, out, "more.tf:6:5", `Did you mean "on_failure"?`)
+	if _, err := os.Stat(filepath.Join(p.Dir, "gpus.tfplan")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("there is a plan: %v", err)
+	}
+}
+
+// The hook that pre-commit is told of is the agent's command, for the files that it reads.
+func TestPreCommitHook(t *testing.T) {
+	t.Parallel()
+	raw, err := os.ReadFile("../.pre-commit-hooks.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var hooks []struct{ ID, Name, Entry, Language, Files string }
+	if err := yaml.Unmarshal(raw, &hooks); err != nil || len(hooks) != 1 {
+		t.Fatalf("it has %d hooks: %v", len(hooks), err)
+	}
+	hook := hooks[0]
+	if hook.ID != "gpu-agent-check" || hook.Language != "system" || hook.Name == "" {
+		t.Errorf("it is %+v", hook)
+	}
+	files := regexp.MustCompile(hook.Files) // pre-commit searches in the path
+	for name, want := range map[string]bool{
+		"a/main.tf": true, "main.tofu": true, "b.tf.json": true, "terraform.tfvars": true, "x.auto.tfvars.json": true, "a.tftest.hcl": true,
+		"a.tfquery.hcl": true, "main.tf.bak": false, "terraform.tfstate": false, "a.json": false, "a.hcl": false,
+	} {
+		if files.MatchString(name) != want {
+			t.Errorf("%s is given to it: %t", name, !want)
+		}
+	}
+	agent, err := rig.AgentBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := strings.Fields(hook.Entry)
+	for file, code := range map[string]int{
+		"good.tf": 0,
+		"bad.tf":  2,
+	} {
+		dir := t.TempDir()
+		rig.Write(t, filepath.Join(dir, file), "resource \"gpu_pool\" \"p\" {\n  selector = { "+
+			map[int]string{0: "models", 2: "model"}[code]+" = [\"a\"] }\n}\n")
+		cmd := exec.CommandContext(t.Context(), agent, append(command[1:], file)...)
+		cmd.Dir = dir
+		if out, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != code || command[0] != "gpu-agent" {
+			t.Errorf("%s %s: exit code %d, want %d\n%s", hook.Entry, file, cmd.ProcessState.ExitCode(), code, out)
+		}
+	}
+}
+
 func TestGitOpsKeepsToTheMaintenanceWindow(t *testing.T) {
 	t.Parallel()
 	p := newPipeline(t)

@@ -4,7 +4,10 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
 // What a host has is written under the name that the provider has for it, from the host or
@@ -41,5 +44,25 @@ func TestAdoptWritesAConfiguration(t *testing.T) {
 	after, err := os.ReadFile(r.fleet.Path())
 	if err != nil || string(after) != string(before) {
 		t.Errorf("it changed the host: %v", err)
+	}
+}
+
+// A VM that two hosts show is one of them: it is written with its host, which a comment on the other says, and both ids
+// of an import are such as the provider takes.
+func TestAdoptOfAVMThatTwoHostsShow(t *testing.T) {
+	t.Parallel()
+	on := func(name string) gpu.Host {
+		h := host()
+		h.Name, h.Pools, h.Claims = name, nil, nil
+		h.GPUs = h.GPUs[:1]
+		h.VMs[0].State = gpu.VMOff
+		h.VMs[0].PartitionAdapters = []gpu.PartitionAdapter{{ID: "a"}}
+		return h
+	}
+	r := newRig(t, on("hv01"), on("hv02"))
+	got, _ := r.run(0, "adopt", "--inventory", r.fleet.Path())
+	wantSaid(t, got, `id = "hv01/`+vm1+`"`, `hosts = ["hv01"]`, "Left on hv02, VM avd-01 on hv02", "hv02/"+vm1)
+	if n := strings.Count(got, `resource "gpu_vm_assignment"`); n != 1 {
+		t.Errorf("it writes %d assignments of one VM:\n%s", n, got)
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -41,7 +42,7 @@ func newClaims(o *hostOptions) *cobra.Command {
 		if len(claims) == 0 {
 			_, _ = fmt.Fprintln(out, none)
 		}
-		list(out, "Claims", table.Row{"Kind", "Id", "Owner", "State"}, claims, func(c gpu.Claim) table.Row {
+		list(out, "Claims", table.Row{"Kind", "Id", "VM", "Owner", "State"}, claims, func(c gpu.Claim) table.Row {
 			state := "complete"
 			switch {
 			case c.Incomplete:
@@ -49,7 +50,11 @@ func newClaims(o *hostOptions) *cobra.Command {
 			case c.Pending:
 				state = "waits for the VM to be off"
 			}
-			return table.Row{c.Kind, named(c.ID), named(c.Owner), state}
+			vm := ""
+			if a := c.Want.Assignment; a != nil {
+				vm = named(cmp.Or(a.VMName, a.VM))
+			}
+			return table.Row{c.Kind, named(c.ID), vm, named(c.Owner), state}
 		})
 		showUnreadable(out, j.Unreadable)
 		return incomplete(j.Unreadable)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -113,7 +114,14 @@ func (o *hostOptions) openSimulated() (backend.Backend, backend.Store, error) {
 		return host, host, nil
 	}
 	store, err := statedir.Open(o.stateDir)
-	return host, store, err
+	if err != nil {
+		return nil, nil, err
+	}
+	if declared, err := declaredControllers(o.stateDir); err != nil || len(declared) > 0 {
+		return nil, nil, cmp.Or(err, fmt.Errorf("%s declares controllers, and a simulated host has no processes to look for: "+
+			"write them as `controllers` of host %q in %s, and take the file away", filepath.Join(o.stateDir, controllersName), name, o.fleet))
+	}
+	return host, store, nil
 }
 
 // server makes the agent of this host.

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // newRoot is the command line.
@@ -24,19 +25,25 @@ func newRoot() *cobra.Command {
 Terraform starts it through SSH when it needs it (serve --stdio), or it runs as a
 service (serve --listen). The other commands are for people.
 
-Exit codes: 0 success, 1 failure, 2 the host differs (assert), 64 wrong use.`,
+Exit codes: 0 success, 1 failure, 2 the host differs (assert) or something was found
+(check), 64 wrong use.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		// As far from a command as a typing mistake is.
-		SuggestionsMinimumDistance: 2,
-		Args:                       cobra.ArbitraryArgs,
-		RunE:                       onlyCommands,
+		Args:          cobra.ArbitraryArgs,
+		RunE:          onlyCommands,
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &codedError{code: exitBadUsage, err: err} })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
+			var flags []string
+			cmd.Flags().VisitAll(func(f *pflag.Flag) { flags = append(flags, "--"+f.Name) })
+			err = fmt.Errorf("%w%s", err, orNearest(unknown.GetSpecifiedName(), flags))
+		}
+		return &codedError{code: exitBadUsage, err: err}
+	})
 	o.register(root.PersistentFlags())
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return o.complete(root.PersistentFlags()) }
 	root.AddCommand(newServe(o), newInventory(o), newAdopt(o), newUtilization(o), newAssert(o), newClaims(o),
-		newRecords(o), newReconcile(o), newVM(o), newHost(o), newMPS(o), newSelftest(o), newRecord(), newFleet(), newVersion())
+		newRecords(o), newReconcile(o), newVM(o), newHost(o), newMPS(o), newSelftest(o), newRecord(), newFleet(), newCheck(), newVersion())
 	root.AddCommand(platformCommands()...)
 	refuseUnknown(root)
 	return root
@@ -68,11 +75,17 @@ func onlyCommands(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()
 	}
-	text := fmt.Sprintf("there is no command %q", args[0])
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		text += "; did you mean " + strings.Join(near, " or ") + "?"
+	known := words.Each(cmd.Commands(), func(c *cobra.Command) string { return c.Name() })
+	return &codedError{code: exitBadUsage, err: fmt.Errorf("there is no command %q%s", args[0], orNearest(args[0], known))}
+}
+
+// orNearest ends an error about a command line with what may have been meant.
+func orNearest(name string, among []string) string {
+	near := words.Nearest(name, among)
+	if len(near) == 0 {
+		return ""
 	}
-	return &codedError{code: exitBadUsage, err: errors.New(text)}
+	return "; did you mean " + strings.Join(near[:min(len(near), words.Offered)], " or ") + "?"
 }
 
 // usage checks the arguments of a command and says wrong use by its exit code.

@@ -56,6 +56,10 @@ func Objects(hosts map[string]*gpu.Host) ([]Object, []fleet.Left) {
 			}
 		default:
 			o.Type, o.Name, o.arguments, o.notes = "gpu_vm_assignment", w.Assignment.VM, assignment(w.Assignment), notes(w.Assignment)
+			if a.SameID || a.SameName {
+				o.arguments = append(o.arguments, argument{"hosts", texts(a.Hosts)})
+				o.notes = append(o.notes, "Another host shows a VM of this name or id: `hosts` says which one is meant.")
+			}
 		}
 		o.Name = identifier(o.Name)
 		for base := o.Name; names[o.Type+"."+o.Name] > 0; {

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -23,6 +24,8 @@ type Adoptable struct {
 	GPUs []string
 	// Claim is the record of it; nil where nobody has one.
 	Claim *gpu.Claim
+	// SameName and SameID tell of a VM that another host shows one of that name, or of that id: only its host tells it apart.
+	SameName, SameID bool
 }
 
 // Kind is the kind of its claim.
@@ -62,6 +65,8 @@ func (a *Adoptable) ImportID() string {
 	switch w := a.Want; {
 	case w.Config != nil:
 		return configImportID(a.Hosts[0], w.Config.Kind, a.GPUs)
+	case w.Assignment != nil && a.SameID:
+		return a.Hosts[0] + "/" + w.Assignment.VMID
 	case w.Assignment != nil:
 		return w.Assignment.VMID
 	case w.Pool != nil:
@@ -83,8 +88,14 @@ func configImportID(host string, kind gpu.Kind, ids []string) string {
 // them, each object once, and what is left: the claims of other owners and what no
 // configuration describes.
 func Adoptables(hosts map[string]*gpu.Host, owner string) ([]Adoptable, []Left) {
-	s := survey{hosts: hosts, owner: owner, seen: map[string]int{}}
+	s := survey{hosts: hosts, owner: owner, seen: map[string]int{}, shown: map[string]int{}}
 	names := slices.Sorted(maps.Keys(hosts))
+	for _, h := range hosts {
+		for i := range h.VMs {
+			s.shown[gpu.FoldID(h.VMs[i].ID)]++
+			s.shown["name "+gpu.FoldID(h.VMs[i].Name)]++
+		}
+	}
 	for _, name := range names {
 		s.claims(name)
 	}
@@ -113,13 +124,14 @@ func Adoptables(hosts map[string]*gpu.Host, owner string) ([]Adoptable, []Left) 
 	return s.found, s.left
 }
 
-// survey collects what hosts have. seen has where in found an object of several hosts is.
+// survey collects what hosts have. seen has where in found an object of several hosts is, and shown how many VMs have an id or a name.
 type survey struct {
 	hosts map[string]*gpu.Host
 	owner string
 	found []Adoptable
 	left  []Left
 	seen  map[string]int
+	shown map[string]int
 }
 
 // claims adds what the host has a record of; the newest one of each object counts.
@@ -227,10 +239,33 @@ func (s *survey) assignments(host string) {
 		if h.VMs[i].IsCopy() || s.claimed(gpu.ClaimAssignment, h.VMs[i].ID, h) {
 			continue
 		}
-		if a := Assigned(host, h, &h.VMs[i]); a.Partition != nil || a.Pool != nil || a.Device != nil {
-			s.found = append(s.found, Adoptable{Want: gpu.Want{Assignment: &a}, Hosts: []string{host}})
+		a := Assigned(host, h, &h.VMs[i])
+		if a.Partition == nil && a.Pool == nil && a.Device == nil {
+			continue
 		}
+		id := gpu.FoldID(a.VMID)
+		found := Adoptable{
+			Want: gpu.Want{Assignment: &a}, Hosts: []string{host}, SameID: s.shown[id] > 1 && s.ambiguous(a.VMID),
+			SameName: s.shown["name "+gpu.FoldID(a.VM)] > 1 && s.ambiguous(a.VM),
+		}
+		if n, again := s.seen["vm "+id]; again && found.SameID {
+			s.left = append(s.left, Left{
+				Kind: gpu.ClaimAssignment, Host: host, Object: found.String(),
+				Why: fmt.Sprintf("host %s shows a VM of the same id, and one of the two is a copy; if that is the one on %[1]s, "+
+					"import %s instead and name this host in hosts", s.found[n].Hosts[0], found.ImportID()),
+			})
+			continue
+		}
+		s.seen["vm "+id] = len(s.found)
+		s.found = append(s.found, found)
 	}
+}
+
+// ambiguous tells whether a VM's id or name does not say which VM it is.
+func (s *survey) ambiguous(ref string) bool {
+	_, err := FindVM(View{Hosts: s.hosts}, ref)
+	_, is := errors.AsType[*AmbiguousVMError](err)
+	return is
 }
 
 // sharing names the GPUs that processes share as others have set it up: hosts do not tell all that

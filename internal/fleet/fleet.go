@@ -355,7 +355,7 @@ type UnknownHostError struct {
 }
 
 func (e *UnknownHostError) Error() string {
-	return fmt.Sprintf("the provider knows no host %q; it knows %s", e.Host, words.Join(e.Known))
+	return fmt.Sprintf("the provider knows no host %q; it knows %s", e.Host, words.Some(e.Host, e.Known))
 }
 
 // NotYetKnownError is a host that only an apply can ask: its address is not known

@@ -302,3 +302,31 @@ func (v View) Claim(kind gpu.ClaimKind, id string) (newest gpu.Claim, ok bool) {
 	}
 	return newest, ok
 }
+
+// VMMeant asks which VM somebody may have meant by a name that none has, with its host.
+func (v View) VMMeant(ref string) string {
+	on := map[string][]string{}
+	for host, h := range v.Hosts {
+		for i := range h.VMs {
+			on[h.VMs[i].Name] = append(on[h.VMs[i].Name], host)
+		}
+	}
+	near := words.Nearest(ref, slices.Sorted(maps.Keys(on)))
+	if len(near) == 0 {
+		return ""
+	}
+	return words.Question(words.Each(near[:min(len(near), words.Offered)], func(name string) string {
+		return fmt.Sprintf("%q (%s)", name, words.Join(slices.Sorted(slices.Values(on[name]))))
+	}))
+}
+
+// ClaimIDs are the ids of all claims of a kind.
+func (v View) ClaimIDs(kind gpu.ClaimKind) []string {
+	ids := map[string]bool{}
+	for _, h := range v.Hosts {
+		for c := range h.ClaimsOf(kind) {
+			ids[c.ID] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(ids))
+}

@@ -56,6 +56,8 @@ type Refusal struct {
 	// Brief and Wanted are the reasons in two halves, what there is and what is wanted, for who has said
 	// already what is refused; "" where they have no halves.
 	Brief, Wanted string
+	// Meant asks for the name that may have been meant by one that there is not; "" for none.
+	Meant string
 	// Fix is what to do about it; "" where nothing helps, or the fault tells.
 	Fix string
 }

@@ -14,6 +14,7 @@
 package migparted
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // Version is the version of the format.
@@ -49,11 +51,17 @@ type Entry struct {
 func (c Config) Entries(label string) ([]Entry, error) {
 	entries, ok := c[label]
 	if !ok {
-		err := fmt.Errorf("there is no label %q; there are %s", label, strings.Join(c.Labels(), ", "))
-		if taken, some := truths[strings.ToLower(label)]; some && c[taken] != nil {
-			err = fmt.Errorf("%w; mig-parted takes %s for %q where it is not quoted", err, label, taken)
+		labels := c.Labels()
+		if len(labels) > words.Listed {
+			return nil, fmt.Errorf("there is no label %q. %s", label, words.Instead(label, labels, "in the file"))
 		}
-		return nil, err
+		text := fmt.Sprintf("there is no label %q; there are %s", label, strings.Join(labels, ", "))
+		if taken, some := truths[strings.ToLower(label)]; some && c[taken] != nil {
+			text += fmt.Sprintf("; mig-parted takes %s for %q where it is not quoted", label, taken)
+		} else if near := words.DidYouMean(label, labels); near != "" {
+			text += ". " + near
+		}
+		return nil, errors.New(text)
 	}
 	return entries, nil
 }

@@ -27,9 +27,13 @@ func add(r *gpu.Refusal, f gpu.Fault, format string, args ...any) {
 // addUnknown names what a GPU offers in place of a profile, or of a type.
 func addUnknown(r *gpu.Refusal, f gpu.Fault, kind, name string, offered []string) {
 	text := "none"
-	if len(offered) > 0 {
+	switch {
+	case len(offered) > words.Listed:
+		text = words.Some(name, offered)
+	case len(offered) > 0:
 		text = words.JoinAll(offered)
 	}
+	r.Meant = cmp.Or(r.Meant, words.DidYouMean(name, offered))
 	add(r, f, "there is no %s %s: the GPU offers %s", kind, name, text)
 }
 

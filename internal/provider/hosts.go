@@ -135,12 +135,12 @@ func (v oneWay) ValidateObject(_ context.Context, req validator.ObjectRequest, r
 	if len(ways) == 1 || len(ways) == 0 && unknown {
 		return
 	}
-	found := "none"
+	found, dropped := "none", " "+droppedNames
 	if len(ways) > 0 {
-		found = strings.Join(ways, " and ")
+		found, dropped = strings.Join(ways, " and "), ""
 	}
 	resp.Diagnostics.AddAttributeError(req.Path, "A host needs exactly one connection type", fmt.Sprintf("Found: The host has %s.\n"+
-		"Wanted: %s.", found, words.Capital(string(v.Must))))
+		"Wanted: %s.%s", found, words.Capital(string(v.Must)), dropped))
 }
 
 // noSudoUpload refuses to start with sudo what its user can replace.
@@ -275,8 +275,9 @@ func (p *gpuProvider) simulatedHost(name, file string, at path.Path, diags *diag
 		}
 	}
 	if all != nil {
-		diags.AddAttributeError(at, "Unknown host", fmt.Sprintf("Found: The fleet file %s has the hosts %s, but no host %q.",
-			file, words.Join(slices.Sorted(maps.Keys(all))), name))
+		diags.AddAttributeError(at, "Unknown host", fmt.Sprintf("Found: The fleet file %s has the hosts %s, but no host %q.\nFix: %s",
+			file, words.Some(name, slices.Sorted(maps.Keys(all))), name,
+			words.Meant(name, slices.Sorted(maps.Keys(all)), "Write the name of a host of the file.")))
 	}
 	return nil
 }

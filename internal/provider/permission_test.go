@@ -130,7 +130,7 @@ func TestAPermissionOfTheProviderIsAppliedLikeOneOfTheResource(t *testing.T) {
 func TestAPermissionThatIsTakenBackStopsNoVMInTheSameRun(t *testing.T) {
 	t.Parallel()
 	no, yes := "allow_shutdown = false", "allow_shutdown = true"
-	independent := func(power string) string { return rig.Assignment("avd-03", rig.AnyPartition, "power = { "+power+" }") }
+	independent := func(power string) string { return rig.Assignment("avd-03", rig.AnyPartition, rig.Power(power)) }
 	dependent := func(power string) string { return rig.Assign("avd-03", power) }
 	first := func(power string) string { // planned, and applied, before the config
 		return independent(power) + `

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -39,6 +40,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/vmassignment"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // Address is the provider's source address in the public registry.
@@ -161,7 +163,7 @@ func (p *gpuProvider) Schema(_ context.Context, _ provider.SchemaRequest, resp *
 				stringvalidator.OneOf("error", onUnreachableKeep)),
 			"rules": tfschema.OptionalMapOf(types.StringType, "Levels of rules, by rule id: `error`, `warning` or `off`. `{}` is none. "+
 				"The [guide on rules](guides/rules.md) lists them and says what no level lifts.",
-				mapvalidator.KeysAre(stringvalidator.OneOf(ruleIDs()...)),
+				mapvalidator.KeysAre(aRule),
 				mapvalidator.ValueStringsAre(stringvalidator.OneOf(string(rules.Error), string(rules.Warning), string(rules.Off)))),
 			"power":              power.Attribute("These are the defaults for assignments that do not say otherwise, and for their destruction."),
 			"maintenance_window": maintenanceWindowAttribute(),
@@ -173,6 +175,19 @@ func (p *gpuProvider) Schema(_ context.Context, _ provider.SchemaRequest, resp *
 		},
 	}
 }
+
+// aRule accepts the ids of rules that have a level.
+var aRule = tfschema.StringValidator{Must: "must be the id of a rule", Check: func(id string, at path.Path, diags *diag.Diagnostics) {
+	ids := ruleIDs()
+	if slices.Contains(ids, id) {
+		return
+	}
+	instead := words.Instead(id, ids, "in the guide on rules")
+	if len(words.Nearest(id, ids)) == 0 {
+		instead = fmt.Sprintf("Ids are such as \"single-partition-per-vm\"; all %d are in the guide on rules.", len(ids))
+	}
+	diags.AddAttributeError(at, "Unknown rule", fmt.Sprintf("Found: rules has a level for %q, which is no rule that has one.\nFix: %s", id, instead))
+}}
 
 func ruleIDs() []string {
 	var out []string

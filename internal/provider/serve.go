@@ -27,7 +27,7 @@ func Server(version string, observe Observer, options ...Option) (func() Served,
 	if !fastpath.Off() {
 		served = fastpath.New(p, func() any { return p.fleet }, served)
 	}
-	all := &walks{wholeNumbers: newWholeNumbers(p, served), provider: p}
+	all := &walks{wholeNumbers: newWholeNumbers(p, newEmptied(served)), provider: p}
 	return func() Served { return plainly{fastpath.InContext(all, logsWanted(), p.Close, p.stuck)} }, nil
 }
 

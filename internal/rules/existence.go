@@ -3,12 +3,14 @@ package rules
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 func checkGPUExists(r *run) {
@@ -38,13 +40,15 @@ func checkGPUExists(r *run) {
 
 func reportMissing(r *run, gpus map[string][]string, path string) {
 	for host, h := range r.HostsAtHand(gpus) {
-		var missing, keys, meant []string
+		var missing, keys, meant, twice []string
 		for _, id := range gpus[host] {
 			_, unknown := h.UnknownGPU(id)
 			if _, ok := h.GPU(id); !ok && !unknown {
 				missing = append(missing, id)
 				keys = append(keys, key("missing", host, id))
-				if g := h.Meant(id); g != nil {
+				if g := h.Meant(id); g != nil && gpu.HasID(gpus[host], g.ID) {
+					twice = append(twice, fmt.Sprintf("%s, which is the %s of %s: that GPU is named already", id, formOf(g, id), g.ID))
+				} else if g != nil {
 					meant = append(meant, fmt.Sprintf("%s for %s, which is the %s of that GPU", g.ID, id, formOf(g, id)))
 				}
 			}
@@ -54,8 +58,13 @@ func reportMissing(r *run, gpus map[string][]string, path string) {
 		}
 		fix := "Write a GPU id as the `gpu_inventory` data source prints it for this host. On Hyper-V the id of a GPU changes with its slot, " +
 			"on Linux when it is replaced."
-		if len(meant) > 0 {
+		switch {
+		case len(twice) > 0:
+			fix = "Leave out " + join(twice) + "."
+		case len(meant) > 0:
 			fix = "Write " + join(meant) + "."
+		default:
+			fix = words.Meant(missing[0], words.Each(h.GPUs, func(g gpu.GPU) string { return g.ID }), fix)
 		}
 		r.report(Finding{
 			Path:   path,
@@ -124,14 +133,28 @@ func checkNothingSelected(r *run) {
 	if len(empty) < len(c.GPUs) {
 		path = "selector"
 	}
+	fix := "Change `selector` so that it finds a GPU there, or take the host out of `hosts`."
+	if s := c.Scope.Selector; s != nil && len(s.Models) == 1 {
+		fix = words.Meant(s.Models[0], r.modelsOn(c.GPUs), fix)
+	}
 	r.report(Finding{
 		Path:   path,
 		Title:  "No GPU is selected",
 		Host:   empty[0],
 		Found:  fmt.Sprintf("The selection finds no GPU on %s: %s.", join(quoteAll(empty)), join(lines)),
 		Wanted: fmt.Sprintf("%s wants GPUs with %s on every host that it names.", r.label(), change.Noun(c)),
-		Fix:    "Change `selector` so that it finds a GPU there, or take the host out of `hosts`.",
+		Fix:    fix,
 	}, keys...)
+}
+
+// modelsOn are the models of the GPUs that hosts have.
+func (r *run) modelsOn(hosts map[string][]string) []string {
+	var models []string
+	for _, h := range r.HostsAtHand(hosts) {
+		models = append(models, words.Each(h.GPUs, func(g gpu.GPU) string { return g.Model })...)
+	}
+	slices.Sort(models)
+	return slices.Compact(models)
 }
 
 // onPlatform tells whether a host is of the platform that a kind of config is for; what
@@ -242,8 +265,14 @@ func (r *run) missing(object, kind, id string, f Finding) Finding {
 		if e.Plan.Want.Empty() {
 			f.Title, f.Found = "The "+kind+" is destroyed", whatif.Label(e.Plan)+" is destroyed in this run."
 			f.Fix = "Destroy both, or keep both."
+			return f
 		}
 	}
+	of := gpu.ClaimConfig
+	if object == whatif.PoolNamed(id) {
+		of = gpu.ClaimPool
+	}
+	f.Fix = words.Meant(id, r.Fleet.ClaimIDs(of), f.Fix)
 	return f
 }
 

@@ -19,7 +19,7 @@ func FindingOf(r *gpu.Refusal) Finding {
 	return Finding{
 		Rule: cmp.Or(own.Rule, group.Rule), Path: cmp.Or(r.Attribute, own.Path, group.Path), Title: cmp.Or(own.Title, group.Title),
 		Host: r.Host, GPU: r.GPU, Found: cmp.Or(sentence(r.Brief), strings.Join(words.Each(r.Reasons, sentence), " ")),
-		Wanted: sentence(r.Wanted), Fix: cmp.Or(own.Fix, sentence(r.Fix), group.Fix),
+		Wanted: sentence(r.Wanted), Fix: strings.TrimSpace(r.Meant + " " + cmp.Or(own.Fix, sentence(r.Fix), group.Fix)),
 	}
 }
 

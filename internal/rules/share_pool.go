@@ -7,6 +7,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // checkPoolQuota compares what labels have of a pool, over all hosts, with their quotas.
@@ -60,11 +61,12 @@ func reportNoQuota(r *run, s *gpu.Share, pool *placement.SharePool) {
 	if s.Label == "" {
 		return
 	}
+	labels := whatif.SortedKeys(pool.Quotas)
 	r.report(Finding{
 		Level: Warning, Path: "owner_label", Title: "The pool has no quota for this label",
-		Found:  fmt.Sprintf("Pool %s has quotas for %s.", quote(pool.Name), join(quoteAll(whatif.SortedKeys(pool.Quotas)))),
+		Found:  fmt.Sprintf("Pool %s has quotas for %s.", quote(pool.Name), words.Some(quote(s.Label), quoteAll(labels))),
 		Wanted: fmt.Sprintf("%s has the label %s, which nothing limits.", capital(r.label()), quote(s.Label)),
-		Fix:    "Write one of these labels, or add a quota for it to the gpu_pool.",
+		Fix:    words.Meant(s.Label, labels, "Write one of these labels, or add a quota for it to the gpu_pool."),
 	}, key("no quota", pool.ID, s.Label))
 }
 

@@ -1,6 +1,7 @@
 package whatif
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
@@ -143,6 +144,23 @@ func (r *Run) MayYieldVM(host string, vm *gpu.VM) bool {
 
 // ConfigClaimed tells whether a host knows a partition config of which no plan of the run speaks.
 func (r *Run) ConfigClaimed(id string) bool { return r.claimed(r.Fleet.configClaims[gpu.FoldID(id)]) }
+
+// ClaimIDs are the ids that configurations have for the configs, or the pools, that hosts have claims of.
+func (f *Fleet) ClaimIDs(kind gpu.ClaimKind) []string {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	ids := map[string]bool{}
+	for _, h := range f.byName {
+		for c := range h.ClaimsOf(kind) {
+			if kind == gpu.ClaimPool && c.Want.Pool != nil {
+				ids[c.Want.Pool.ID] = true
+				continue
+			}
+			ids[c.ID] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(ids))
+}
 
 // PoolClaimed tells the same of a pool.
 func (r *Run) PoolClaimed(id string) bool { return r.claimed(r.Fleet.poolClaims[gpu.FoldID(id)]) }

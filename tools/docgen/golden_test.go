@@ -9,7 +9,8 @@ import (
 )
 
 // TestGoldenSchema holds the provider's schema, without the descriptions, against the
-// configurations and states that are there already.
+// configurations and states that are there already. The committed one is that by which
+// `gpu-agent check` reads configurations: the agent links no provider.
 func TestGoldenSchema(t *testing.T) {
 	t.Parallel()
 	data, err := schemaJSON(t.Context())
@@ -24,7 +25,7 @@ func TestGoldenSchema(t *testing.T) {
 	if data, err = json.MarshalIndent(schema, "", " "); err != nil {
 		t.Fatal(err)
 	}
-	golden.Schema(t, "schema.golden.json", append(data, '\n'))
+	golden.Schema(t, "../../../internal/lint/schema.json", append(data, '\n'))
 }
 
 // undescribed leaves out the descriptions of a schema: they are texts, not attributes that are

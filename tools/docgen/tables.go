@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
@@ -25,6 +27,8 @@ var tables = map[string]func() string{
 	"environment": environmentTable,
 	"imports":     importsTable,
 	"fleet file":  fleetFileTables,
+
+	"empty objects": emptyObjectsTable,
 
 	"assumptions hyperv": func() string { return assumptionsTable(gpu.HyperV) },
 	"assumptions linux":  func() string { return assumptionsTable(gpu.Linux) },
@@ -111,6 +115,21 @@ func disruptionTable() string {
 	t.row("---", "---", "---")
 	for _, d := range rules.DisruptionTable() {
 		t.row(d.Change, "`"+d.Idle+"`", "`"+d.Held+"`")
+	}
+	return t.String()
+}
+
+// emptyObjectsTable has the objects that may have nothing in them.
+func emptyObjectsTable() string {
+	var t table
+	t.row("Object", "With nothing in it")
+	t.row("---", "---")
+	for _, name := range slices.Sorted(maps.Keys(provider.EmptyObjects)) {
+		of, path, _ := strings.Cut(name, " ")
+		if kind, inner, isType := strings.Cut(path, " "); isType {
+			of, path = of+" `"+kind+"`", inner
+		}
+		t.row("`"+path+"` of the "+of, provider.EmptyObjects[name])
 	}
 	return t.String()
 }

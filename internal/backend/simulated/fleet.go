@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // Fleet is the hosts of one file. Open a file once and take all its hosts from the
@@ -112,7 +113,7 @@ func (f *Fleet) Host(name string) (*Host, error) {
 	}
 	rec, ok := doc.host(name)
 	if !ok {
-		return nil, f.file.fail(fmt.Errorf("there is no host %q in it", name))
+		return nil, f.file.fail(fmt.Errorf("there is no host %q in it. %s", name, words.Instead(name, f.Hosts(), "")))
 	}
 	return &Host{fleet: f, name: rec.Name}, nil
 }

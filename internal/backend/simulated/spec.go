@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // Spec says what a new fleet is: equal hosts, each with the same GPUs, of models of the catalog.
@@ -66,7 +67,8 @@ func (s Spec) Snapshot() (gpu.Snapshot, error) {
 		for n, model := range s.Models {
 			m, ok := catalog.ByName(model)
 			if !ok {
-				return out, fmt.Errorf("the catalog has no GPU model %q; it has %s", model, strings.Join(modelNames(s.Platform), ", "))
+				return out, fmt.Errorf("the catalog has no GPU model %q. %s", model,
+					words.Instead(model, modelNames(s.Platform), "in the guide on GPU models"))
 			}
 			g, err := newGPU(m, s.Platform, at, n)
 			if err != nil {
@@ -116,8 +118,8 @@ func newGPU(m catalog.Model, platform gpu.Platform, host, n int) (gpu.GPU, error
 		return g, nil
 	}
 	if !m.HyperV() {
-		return g, fmt.Errorf("no page that we know says that Hyper-V shares a %s; %s are documented",
-			m.Name, strings.Join(modelNames(platform), ", "))
+		return g, fmt.Errorf("no page that we know says that Hyper-V shares a %s; %s are documented, all in the guide on GPU models",
+			m.Name, words.Some(m.Name, modelNames(platform)))
 	}
 	g.ID, g.Driver.Version = fmt.Sprintf("PCIROOT(%X)#PCI(0000)#PCI(0000)", 0x16+n), "573.39"
 	g.InstancePath = fmt.Sprintf(`PCI\VEN_%s&DEV_%s&SUBSYS_%s&REV_A1\4&%d&0&0000`, g.PCI.Vendor, g.PCI.Device, g.PCI.Subsystem, n+1)

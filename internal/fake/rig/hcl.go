@@ -64,8 +64,15 @@ func Assignment(vm string, more ...string) string { return AssignmentOf("a", vm,
 
 // Assign gives a VM a partition of config "vdi".
 func Assign(vm, power string, more ...string) string {
-	return AssignmentOf(vm, vm, "partition = {\n    config = gpu_partition_config.vdi.id\n    "+strings.Join(more, "\n    ")+"\n  }",
-		"power = { "+power+" }")
+	return AssignmentOf(vm, vm, "partition = {\n    config = gpu_partition_config.vdi.id\n    "+strings.Join(more, "\n    ")+"\n  }", Power(power))
+}
+
+// Power is the power policy of an assignment, if it has one.
+func Power(power string) string {
+	if power == "" {
+		return ""
+	}
+	return "power = { " + power + " }"
 }
 
 // Arguments of assignments.

@@ -3,6 +3,7 @@ package acts
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/action"
@@ -58,8 +59,8 @@ func findVM(ctx context.Context, a *act, vm, state string, diags *diag.Diagnosti
 	at, err := search.In(view)
 	if err != nil {
 		diags.AddAttributeError(path.Root("vm"), "VM was not found", fmt.Sprintf(
-			"%s of VM %q\n\nFound: %v.\nFix: Name a VM that a host of the provider has, by its id if several have its name.", a.name, vm,
-			words.Capital(err.Error())))
+			"%s of VM %q\n\nFound: %v.\nFix: %s", a.name, vm, words.Capital(err.Error()),
+			strings.TrimSpace(view.VMMeant(vm)+" Name a VM that a host of the provider has, by its id if several have its name.")))
 		return f, false
 	}
 	claim, claimed := fleet.RecordOf(view, at)

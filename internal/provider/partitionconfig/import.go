@@ -136,7 +136,7 @@ func (r *Resource) claimed(ctx context.Context, identity identityModel, resp *re
 		}
 		resp.Diagnostics.AddError("No such partition config", fmt.Sprintf(
 			"Found: None of the hosts %s has a claim of owner %q for a partition config %q%s.\n%s",
-			words.Join(r.Fleet.HostNames()), r.Fleet.Owner(), id, unheard, importForm))
+			words.Join(r.Fleet.HostNames()), r.Fleet.Owner(), id, unheard, words.Meant(id, v.ClaimIDs(gpu.ClaimConfig), importForm)))
 	default:
 		return false
 	}
@@ -214,8 +214,8 @@ func known(h *gpu.Host, name string, ids []string, diags *diag.Diagnostics) bool
 	for _, id := range ids {
 		if _, ok := h.GPU(id); !ok {
 			has := words.Each(h.GPUs, func(g gpu.GPU) string { return g.ID })
-			diags.AddError("Unknown GPU", fmt.Sprintf("Host: %s\nFound: It has no GPU %q; it has %s.\nFix: Correct the id, or list what the host "+
-				"has with data source gpu_inventory.", name, id, words.Join(has)))
+			diags.AddError("Unknown GPU", fmt.Sprintf("Host: %s\nFound: It has no GPU %q; it has %s.\nFix: %s", name, id, words.Some(id, has),
+				words.Meant(id, has, "Correct the id, or list what the host has with data source gpu_inventory.")))
 		}
 	}
 	return !diags.HasError()

@@ -379,7 +379,7 @@ func TestAccPartitionConfig_BadMIGConfigIsAnErrorAtPlan(t *testing.T) {
 		"off and on":         {rig.MIGOf("ml", "enabled = true"), "Value must be \"false\""},
 		"off with instances": {rig.MIGOf("ml", "enabled = false, "+rig.Halves), "2 attributes specified when one (and only one)"},
 		"off with MPS":       {rig.MIGOf("ml", "enabled = false, mps = { multi_user = true }"), "cannot be specified when"},
-		"neither way":        {rig.MIGOf("ml", ""), "No attribute specified when one (and only one)"},
+		"neither way":        {rig.MIGOf("ml", ""), "`mig` has nothing set in it"},
 		"no placements":      {rig.MIGOf("ml", "placements = []"), "must contain at least 1 elements"},
 		"fewer than none":    {rig.MIGOf("ml", `profiles = { "3g.40gb" = -1 }`), "must be between 0 and 64"},
 		"both kinds": {

@@ -532,7 +532,7 @@ func TestAccPartitionConfig_BadSharingConfigIsAnErrorAtPlan(t *testing.T) {
 		"both in MIG": {
 			inMIG("mps = { uid = 0 }, time_slicing = { replicas = 2 }"), `"mig.time_slicing" cannot be specified when "mig.mps" is specified`,
 		},
-		"nobody in MIG": {inMIG("mps = { }"), "No attribute specified when one (and only one)"},
+		"nobody in MIG": {inMIG("mps = { }"), "`mig.mps` has nothing set in it"},
 		"MPS in MIG mode": {
 			strings.Replace(rig.MPSOf(rig.HalfEach, rig.OnGPUs(0)), `["gpu01"]`, `["hgx01"]`, 1), "Rule: mps-not-on-mig-gpu",
 		},

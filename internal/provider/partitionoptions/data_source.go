@@ -22,6 +22,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/lifecycle"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
 )
 
@@ -142,8 +143,7 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	}
 	name := m.Host.ValueString()
 	if !d.Fleet.Has(name) {
-		resp.Diagnostics.AddAttributeError(path.Root("host"), "Unknown host",
-			(&fleet.UnknownHostError{Host: name, Known: d.Fleet.HostNames()}).Error())
+		resp.Diagnostics.AddAttributeError(path.Root("host"), "Unknown host", scope.UnknownHost(d.Fleet, name))
 		return
 	}
 	view := d.Fleet.Snapshot(ctx, []string{name})

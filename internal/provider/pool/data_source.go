@@ -2,9 +2,6 @@ package pool
 
 import (
 	"context"
-	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/datasourcevalidator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
@@ -22,7 +19,6 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
-	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 var (
@@ -118,8 +114,7 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	name := m.Name.ValueString()
 	m.describe(view)
 	if len(m.GPUs) == 0 {
-		diags.AddAttributeError(path.Root("name"), "Pool does not exist", fmt.Sprintf(
-			"Found: None of the hosts %s has a pool %q.", words.Join(slices.Sorted(maps.Keys(view.Hosts))), name))
+		diags.AddAttributeError(path.Root("name"), "Pool does not exist", noSuchPool(view, name))
 		return
 	}
 	m.ID, m.Quotas = types.StringValue(id), usage(view, name)
@@ -134,7 +129,7 @@ func (d *DataSource) look(ctx context.Context, m *poolModel, diags *diag.Diagnos
 		at = m.Host.ValueString()
 		within.Hosts = []string{at}
 		if !d.Fleet.Has(at) {
-			diags.AddAttributeError(path.Root("host"), "Unknown host", (&fleet.UnknownHostError{Host: at, Known: d.Fleet.HostNames()}).Error())
+			diags.AddAttributeError(path.Root("host"), "Unknown host", scope.UnknownHost(d.Fleet, at))
 			return "", view, false
 		}
 	}

@@ -52,8 +52,7 @@ func (r *Resource) readImported(ctx context.Context, m *model, diags *diag.Diagn
 		names = members
 	}
 	if len(names) == 0 {
-		diags.AddError("Unknown host or cluster", fmt.Sprintf("Found: %q is neither a host of the provider, which knows "+
-			"%s, nor a cluster of one.", at, words.Join(r.Fleet.HostNames())))
+		diags.AddError("Unknown host or cluster", scope.UnknownHostOrCluster(ctx, r.Fleet, at))
 		return
 	}
 	v := r.Fleet.Snapshot(ctx, names, fleet.WithClusterPeers)
@@ -74,8 +73,7 @@ func (r *Resource) readImported(ctx context.Context, m *model, diags *diag.Diagn
 		}
 	}
 	if len(c.Members) == 0 {
-		diags.AddError("Pool does not exist", fmt.Sprintf("Found: None of the hosts %s has a pool %q.",
-			words.Join(slices.Sorted(maps.Keys(v.Hosts))), name))
+		diags.AddError("Pool does not exist", noSuchPool(v, name))
 		return
 	}
 	m.ID, m.Name = types.StringValue(c.ID), types.StringValue(c.Name)
@@ -87,6 +85,22 @@ func (r *Resource) readImported(ctx context.Context, m *model, diags *diag.Diagn
 	if len(c.Scope.Hosts) == 0 && c.Scope.Cluster == "" {
 		m.Members = object.MapOf(ctx, memberType, c.Members, diags)
 	}
+}
+
+// noSuchPool says that no host has a pool, and which name may have been meant.
+func noSuchPool(v fleet.View, name string) string {
+	var pools []string
+	for _, h := range v.Hosts {
+		for i := range h.Pools {
+			pools = append(pools, h.Pools[i].Name)
+		}
+		for c := range h.ClaimsOf(gpu.ClaimPool) {
+			pools = append(pools, c.ID)
+		}
+	}
+	slices.Sort(pools)
+	return fmt.Sprintf("Found: None of the hosts %s has a pool %q.\nFix: %s", words.Join(slices.Sorted(maps.Keys(v.Hosts))), name,
+		words.Meant(name, slices.Compact(pools), "Correct the name. Data source gpu_inventory shows all pools."))
 }
 
 // claimed finds the pool as it was declared when it was claimed.

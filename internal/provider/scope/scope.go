@@ -41,7 +41,29 @@ func NameValidators() []validator.Set {
 
 // GPUIDValidator refuses GPU ids that are empty or null in a map of host → set of ids.
 func GPUIDValidator() validator.Map {
-	return mapvalidator.ValueSetsAre(setvalidator.NoNullValues(), setvalidator.ValueStringsAre(stringvalidator.LengthAtLeast(1)))
+	return mapvalidator.ValueSetsAre(setvalidator.NoNullValues(), setvalidator.ValueStringsAre(stringvalidator.LengthAtLeast(1)), Once)
+}
+
+// Once refuses a set that names one GPU in two spellings: ids are compared without case.
+var Once validator.Set = once{"must name each GPU once"}
+
+type once struct{ tfschema.Must }
+
+func (once) ValidateSet(_ context.Context, req validator.SetRequest, resp *validator.SetResponse) {
+	named := map[string]string{}
+	for _, element := range req.ConfigValue.Elements() {
+		id, ok := element.(types.String)
+		if !ok || id.IsNull() || id.IsUnknown() {
+			continue
+		}
+		text := id.ValueString()
+		if other, again := named[gpu.FoldID(text)]; again {
+			resp.Diagnostics.AddAttributeError(req.Path, "One GPU is named twice", fmt.Sprintf(
+				"Found: Attribute %s names %q and %q, which are one GPU: ids are compared without case.\nFix: Write it once.",
+				req.Path, min(other, text), max(other, text)))
+		}
+		named[gpu.FoldID(text)] = text
+	}
 }
 
 // SelectorType is the type of the selector attribute.
@@ -140,10 +162,35 @@ func (h Has) still(cluster string) []string {
 
 // UnknownCluster says that no host is a node of the cluster that the configuration
 // names.
-func UnknownCluster(f *fleet.Fleet, cluster string, diags *diag.Diagnostics) {
+func UnknownCluster(f *fleet.Fleet, all fleet.View, cluster string, diags *diag.Diagnostics) {
 	diags.AddAttributeError(path.Root("cluster"), "Unknown cluster", fmt.Sprintf(
-		"Found: None of the provider's hosts (%s) is a node of a cluster called %q.\nFix: Write the cluster's name as data source "+
-			"gpu_inventory shows it, or name the hosts.", words.Join(f.HostNames()), cluster))
+		"Found: None of the provider's hosts (%s) is a node of a cluster called %q.\nFix: %s", words.Join(f.HostNames()), cluster,
+		words.Meant(cluster, Clusters(all), "Write the cluster's name as data source gpu_inventory shows it, or name the hosts.")))
+}
+
+// Clusters are the clusters that hosts are nodes of.
+func Clusters(v fleet.View) []string {
+	var names []string
+	for _, h := range v.Hosts {
+		if name := h.ClusterName(); name != "" {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// UnknownHost says what is wrong with a name that is none of the provider's hosts.
+func UnknownHost(f *fleet.Fleet, name string) string {
+	return fmt.Sprintf("Found: %q is not a host of the provider, which knows %s.\nFix: %s", name, words.Some(name, f.HostNames()),
+		words.Meant(name, f.HostNames(), "Correct the name, or add the host to the provider's configuration."))
+}
+
+// UnknownHostOrCluster says the same of a name that may be a cluster's.
+func UnknownHostOrCluster(ctx context.Context, f *fleet.Fleet, name string) string {
+	clusters := Clusters(f.Snapshot(ctx, f.HostNames()))
+	return fmt.Sprintf("Found: %q is neither a host of the provider, which knows %s, nor a cluster of one.\nFix: %s", name,
+		words.Some(name, f.HostNames()), words.Meant(name, slices.Concat(f.HostNames(), clusters), "Correct the name."))
 }
 
 // Hosts resolves a scope to hosts of the provider and looks at them and at the
@@ -160,7 +207,7 @@ func Hosts(
 			if still := has.still(s.Cluster); len(still) > 0 {
 				return still, f.Snapshot(ctx, still, fleet.WithClusterPeers), true
 			}
-			UnknownCluster(f, s.Cluster, diags)
+			UnknownCluster(f, v, s.Cluster, diags)
 			return nil, v, false
 		}
 		// Hosts of other clusters are of no concern, whether they answer or not.
@@ -184,9 +231,7 @@ func Hosts(
 func Known(f *fleet.Fleet, names []string, at path.Path, diags *diag.Diagnostics) bool {
 	for _, n := range names {
 		if !f.Has(n) {
-			diags.AddAttributeError(at, "Unknown host", fmt.Sprintf(
-				"Found: %q is not a host of the provider, which knows %s.\nFix: Correct the name, or add the host to the provider's configuration.",
-				n, words.Join(f.HostNames())))
+			diags.AddAttributeError(at, "Unknown host", UnknownHost(f, n))
 		}
 	}
 	return !diags.HasError()
@@ -219,7 +264,7 @@ func Named(ctx context.Context, f *fleet.Fleet, hosts types.Set, diags *diag.Dia
 	slices.Sort(names)
 	for _, n := range names {
 		if !f.Has(n) {
-			diags.AddAttributeError(path.Root("hosts"), "Unknown host", (&fleet.UnknownHostError{Host: n, Known: f.HostNames()}).Error())
+			diags.AddAttributeError(path.Root("hosts"), "Unknown host", UnknownHost(f, n))
 		}
 	}
 	return names
@@ -236,7 +281,8 @@ func within(sel *gpu.Selector, hosts []string, diags *diag.Diagnostics) bool {
 		if !slices.Contains(hosts, n) {
 			ok = false
 			diags.AddAttributeError(path.Root("selector"), "Host is not in scope", fmt.Sprintf(
-				"Found: selector.gpu_ids names host %q, but the hosts here are %s.\nFix: Correct the name, or add the host.", n, words.Join(hosts)))
+				"Found: selector.gpu_ids names host %q, but the hosts here are %s.\nFix: %s", n, words.Some(n, hosts),
+				words.Meant(n, hosts, "Correct the name, or add the host.")))
 		}
 	}
 	return ok

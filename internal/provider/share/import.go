@@ -10,9 +10,9 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
 )
 
 // ImportState takes `host/name`, or the identity. Read fills in the rest.
@@ -29,7 +29,7 @@ func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequ
 		return
 	}
 	if !r.Fleet.Unknown() && !r.Fleet.Has(host) {
-		resp.Diagnostics.AddError("Unknown host", (&fleet.UnknownHostError{Host: host, Known: r.Fleet.HostNames()}).Error()+".")
+		resp.Diagnostics.AddError("Unknown host", scope.UnknownHost(r.Fleet, host))
 		return
 	}
 	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("host"), host)...)

@@ -2,14 +2,13 @@ package share
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/words"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
 )
 
 // look takes the hosts that the rules need for a share: its own or those of its pool, and
@@ -17,10 +16,7 @@ import (
 // the host that it names is none of the provider's.
 func (r *Resource) look(ctx context.Context, want gpu.Share, diags *diag.Diagnostics) (v fleet.View, ok bool) {
 	if want.Host != "" && !r.Fleet.Has(want.Host) {
-		diags.AddAttributeError(path.Root("host"), "Unknown host", fmt.Sprintf(
-			"%s\n\nFound: %q is not a host of the provider, which knows %s.\nFix: Correct the name, or add the host to the "+
-				"provider's configuration.",
-			label(want), want.Host, words.Join(r.Fleet.HostNames())))
+		diags.AddAttributeError(path.Root("host"), "Unknown host", label(want)+"\n\n"+scope.UnknownHost(r.Fleet, want.Host))
 		return fleet.View{}, false
 	}
 	v = r.Fleet.Snapshot(ctx, r.Fleet.ShareHosts(ctx, want))

@@ -73,7 +73,7 @@ func attributes(ctx context.Context) map[string]schema.Attribute {
 			ElementType: types.StringType, Optional: true, Computed: true,
 			Validators: append(scope.SomeNames(tfschema.Nonempty{
 				Fix: "Leave `gpu_ids` out, or null, to have the GPUs chosen.",
-			}), setvalidator.AlsoRequires(path.MatchRoot("host"))),
+			}), scope.Once, setvalidator.AlsoRequires(path.MatchRoot("host"))),
 		},
 		"gpu_count": tfschema.OptionalNumber("Number of GPUs or MIG instances, on one host, that the share spans. "+
 			"Default `1`, or as many as `gpu_ids` names."+replaceText, int64validator.AtLeast(1)),
@@ -84,7 +84,6 @@ func attributes(ctx context.Context) map[string]schema.Attribute {
 			"when the share is placed. "+
 			"Of request and limit, one that is not set is the same as the other.", tfschema.Attributes{
 			"request_mib": tfschema.OptionalNumber("What is kept free for the share, in MiB.", append(layout.MemoryValidators(),
-				int64validator.AtLeastOneOf(memory("request_mib"), memory("limit_mib"), memory("fraction"), memory("limit_fraction")),
 				int64validator.ConflictsWith(memory("fraction"), memory("limit_fraction")))...),
 			"limit_mib": tfschema.OptionalNumber("The most that the share may use, in MiB. What holds it to that is in `enforcement`.",
 				append(layout.MemoryValidators(), int64validator.ConflictsWith(memory("fraction"), memory("limit_fraction")))...),

@@ -109,10 +109,8 @@ func TestAccShare_AttributesThatExcludeEachOtherAreNamed(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.WithMPS(rig.HGX(rig.H100, 1)))
 	for config, names := range map[string]string{
-		rig.SharedConfig("mps", `mps = { }`, "hgx01"):                                 "[mps.uid,mps.multi_user]",
+		rig.SharedConfig("mps", `mps = { uid = 1000, multi_user = true }`, "hgx01"):   "[mps.uid,mps.multi_user]",
 		rig.MIGOf("ml", rig.SevenSmall+"\n  mps = { uid = 1000, multi_user = true }"): "[mig.mps.uid,mig.mps.multi_user]",
-		rig.ShareOf("a", `host = "hgx01"`,
-			"memory = { }"): "[memory.request_mib,memory.limit_mib,memory.fraction,memory.limit_fraction]",
 	} {
 		r.Steps(r.Rejects(r.Block()+config, names))
 	}

@@ -72,8 +72,7 @@ func (r *Resource) importedFrom(
 		return name, []string{where}, "", true
 	}
 	if members, unknown := r.Fleet.ClusterHosts(r.Fleet.Snapshot(ctx, r.Fleet.HostNames()), where); len(members)+len(unknown) == 0 {
-		diags.AddError("Unknown host or cluster", fmt.Sprintf(
-			"Found: %q is neither a host of the provider, which knows %s, nor a cluster of one.", where, words.Join(r.Fleet.HostNames())))
+		diags.AddError("Unknown host or cluster", scope.UnknownHostOrCluster(ctx, r.Fleet, where))
 		return "", nil, "", false
 	}
 	return name, nil, where, true

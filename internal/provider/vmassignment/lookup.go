@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
@@ -38,7 +39,7 @@ func (r *Resource) find(
 	at, err := search.In(view)
 	if err != nil {
 		if cluster != "" && len(view.Hosts) == 0 && view.Complete() {
-			scope.UnknownCluster(r.Fleet, cluster, diags)
+			scope.UnknownCluster(r.Fleet, r.Fleet.Snapshot(ctx, r.Fleet.HostNames()), cluster, diags)
 			return view, at, false
 		}
 		held := ""
@@ -61,7 +62,8 @@ func (r *Resource) find(
 	}
 	if want.Device != nil && !r.Fleet.Has(want.Device.Host) {
 		diags.AddAttributeError(path.Root("device"), "Unknown host", fmt.Sprintf(
-			"Found: device.host is %q, which is not a host of the provider; it knows %s.", want.Device.Host, words.Join(r.Fleet.HostNames())))
+			"Found: device.host is %q, which is not a host of the provider; it knows %s.\nFix: %s", want.Device.Host,
+			words.Some(want.Device.Host, r.Fleet.HostNames()), words.Meant(want.Device.Host, r.Fleet.HostNames(), "Correct the name.")))
 		return around, at, false
 	}
 	return around, at, true
@@ -72,8 +74,7 @@ func (r *Resource) within(ctx context.Context, m *model, diags *diag.Diagnostics
 	s, _ := scope.Decode(ctx, m.Hosts, m.Cluster, types.ObjectNull(scope.SelectorType), diags)
 	for _, n := range s.Hosts {
 		if !r.Fleet.Has(n) {
-			diags.AddAttributeError(path.Root("hosts"), "Unknown host", fmt.Sprintf("Found: %q is not a host of the provider, which knows %s.", n,
-				words.Join(r.Fleet.HostNames())))
+			diags.AddAttributeError(path.Root("hosts"), "Unknown host", scope.UnknownHost(r.Fleet, n))
 		}
 	}
 	return s.Hosts, s.Cluster
@@ -104,10 +105,10 @@ func (r *Resource) notFound(diags *diag.Diagnostics, ref string, v fleet.View, e
 			label(ref), words.Join(slices.Sorted(maps.Keys(v.Hosts)))))
 	case v.Complete():
 		diags.AddAttributeError(path.Root("vm"), "VM does not exist", fmt.Sprintf(
-			"%s\n\nFound: None of the hosts %s has a VM with the name or id %q.\nFix: Correct the name. "+
+			"%s\n\nFound: None of the hosts %s has a VM with the name or id %q.\nFix: %s "+
 				"For a VM that is made in the same run, refer to its "+
 				"resource's id: it is unknown until the VM exists, and this check then waits for it.", label(ref),
-			words.Join(slices.Sorted(maps.Keys(v.Hosts))), ref))
+			words.Join(slices.Sorted(maps.Keys(v.Hosts))), ref, strings.TrimSpace(v.VMMeant(ref)+" Correct the name.")))
 	default:
 		report.Unreachable(diags, r.Fleet, label(ref), v, held)
 	}

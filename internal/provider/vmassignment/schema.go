@@ -68,7 +68,7 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 				},
 				"gpu_ids": schema.SetAttribute{
 					MarkdownDescription: "The GPUs' ids. `[]` is refused.", ElementType: types.StringType, Required: true,
-					Validators: scope.SomeNames(tfschema.Nonempty{Fix: "Name a GPU; without `device` the VM gets none."}),
+					Validators: append(scope.SomeNames(tfschema.Nonempty{Fix: "Name a GPU; without `device` the VM gets none."}), scope.Once),
 				},
 				"dismount": scope.Dismount(""),
 			}),
