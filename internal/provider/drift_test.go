@@ -59,7 +59,8 @@ func TestDriftLeavesTheArgumentsAsDeclared(t *testing.T) {
 			Config: r.Block() + rig.Config4,
 			ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
 				plancheck.ExpectKnownValue(rig.VDI, tfjsonpath.New("gpu_p").AtMapKey("partition_count"), knownvalue.Int64Exact(4)),
-				plancheck.ExpectUnknownValue(rig.VDI, tfjsonpath.New("gpus")),
+				plancheck.ExpectKnownValue(rig.VDI, tfjsonpath.New("gpus").AtMapKey("hv01").AtMapKey("gpus").AtMapKey(rig.GPU0).AtMapKey("layout"),
+					knownvalue.StringExact("gpu_p:4")),
 			}},
 			Check: rig.Then(func() { r.WantCounts(4, rig.Both...) }),
 		},
@@ -123,8 +124,8 @@ func TestLostGPUThatIsNamedStopsNothingElse(t *testing.T) {
 		resource.TestStep{
 			Config: r.Block() + rig.ConfigOf(4, rig.Both, `selector = { gpu_ids = { hv02 = ["`+rig.GPU0+`"] } }`),
 			ConfigStateChecks: []statecheck.StateCheck{
-				statecheck.ExpectKnownValue(rig.VDI, tfjsonpath.New("gpus").AtMapKey("hv02"), knownvalue.MapSizeExact(1)),
-				statecheck.ExpectKnownValue(rig.VDI, tfjsonpath.New("gpus").AtMapKey("hv01"), knownvalue.MapSizeExact(2)),
+				statecheck.ExpectKnownValue(rig.VDI, tfjsonpath.New("gpus").AtMapKey("hv02").AtMapKey("gpus"), knownvalue.MapSizeExact(1)),
+				statecheck.ExpectKnownValue(rig.VDI, tfjsonpath.New("gpus").AtMapKey("hv01").AtMapKey("gpus"), knownvalue.MapSizeExact(2)),
 			},
 			Check: rig.Then(func() {
 				if cl := r.Host("hv02").Claims[0]; cl.Covers(rig.GPU1) || !cl.Covers(rig.GPU0) {

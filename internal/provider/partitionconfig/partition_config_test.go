@@ -53,7 +53,7 @@ func TestAccPartitionConfig_PartitionConfigLifecycle(t *testing.T) {
 			},
 			ConfigStateChecks: []statecheck.StateCheck{
 				statecheck.ExpectKnownValue(rig.VDI, tfjsonpath.New("partition_vram_mib"), knownvalue.Int64Exact(1896)),
-				statecheck.ExpectKnownValue(rig.VDI, tfjsonpath.New("gpus").AtMapKey("hv02").AtMapKey(rig.GPU1).AtMapKey("layout"),
+				statecheck.ExpectKnownValue(rig.VDI, tfjsonpath.New("gpus").AtMapKey("hv02").AtMapKey("gpus").AtMapKey(rig.GPU1).AtMapKey("layout"),
 					knownvalue.StringExact("gpu_p:8")),
 			},
 			Check: rig.Then(func() {

@@ -59,6 +59,9 @@ func (r *Resource) compute(_ context.Context, p *planning) {
 		plan.Drift = report.NoDrift()
 	default:
 		plan.forget(want, p.Known, r.Fleet.PowerUnknown())
+		if state != nil && plan.VM.Equal(state.VM) {
+			plan.OwnerHost = state.OwnerHost // no change of an assignment moves its VM
+		}
 	}
 	if state != nil && plan.VM.IsUnknown() {
 		replaceVM(p)
