@@ -6,6 +6,7 @@ import (
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/resourcevalidator"
+	"github.com/hashicorp/terraform-plugin-framework-validators/setvalidator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
@@ -120,6 +121,11 @@ func partitionAttributes() map[string]schema.Attribute {
 			"It must have a GPU on every host where the VM may run. Where GPUs of other sizes are beside it, a VM on a standalone host is pinned "+
 			"to one of the config's GPUs; for a clustered VM that is an error.",
 			stringvalidator.LengthAtLeast(1)),
+		"configs": tfschema.OptionalSetOf(types.StringType, "The `id`s of several `gpu_partition_config`s, of any of which the partition may be: "+
+			"for a VM that fails over between nodes whose GPUs are of different models, or runs beside two models. Each host where the VM may "+
+			"run needs a GPU of one of them. Conflicts with `config`.",
+			setvalidator.SizeAtLeast(1), setvalidator.NoNullValues(), setvalidator.ValueStringsAre(stringvalidator.LengthAtLeast(1)),
+			setvalidator.ConflictsWith(path.MatchRelative().AtParent().AtName("config"))),
 		"vram_mib": tfschema.OptionalNumber("An assertion: the partition must have this much memory, in MiB, on every GPU that Hyper-V may "+
 			"take it from. Checked again after the VM starts.",
 			int64validator.Between(1, maxMiB)),
