@@ -26,6 +26,7 @@ var ofTheRun = map[string]string{
 	"gpu-vm-xor-share: The GPU is for containers":                          "as above",
 	"known-config: Unknown partition config":                               "a name, which no host knows",
 	"known-config: The partition config is destroyed":                      "as above",
+	"known-config: A resource that stays uses it":                          "as above",
 	"shutdown-permitted: The power policy of a VM changes in the same run": "a permission of people, which no level lifts",
 	"known-pool: A resource that stays uses it":                            "a name",
 	"known-pool: Unknown pool":                                             "as above; shares draw from any GPU without it",
