@@ -1084,6 +1084,18 @@ func (w *world) powers(says announced, before, after map[string]*gpu.Host) {
 	}
 }
 
+// ofConfigs tells whether a GPU is of one of the configs that a partition may be of, or has as many partitions as one that is.
+func ofConfigs(h *gpu.Host, p *gpu.PartitionWant, id string) bool {
+	on, _ := h.GPU(id)
+	return slices.ContainsFunc(p.ConfigIDs(), func(config string) bool {
+		c, ok := h.Claim(gpu.ClaimConfig, config)
+		return ok && (c.Covers(id) || slices.ContainsFunc(c.GPUs, func(of string) bool {
+			g, there := h.GPU(of)
+			return there && on != nil && g.Partitionable != nil && on.Partitionable != nil && g.Partitionable.Count == on.Partitionable.Count
+		}))
+	})
+}
+
 // gives looks at the VM of an assignment: it has what is wanted, unless that waits.
 func (w *world) gives(p change.Change, after map[string]*gpu.Host) {
 	a := p.Want.Assignment
@@ -1104,7 +1116,7 @@ func (w *world) gives(p change.Change, after map[string]*gpu.Host) {
 		}
 		switch {
 		case a.Partition != nil && !slices.ContainsFunc(vm.PartitionAdapters, func(x gpu.PartitionAdapter) bool {
-			return gpu.SameID(x.PinnedGPU, a.Partition.PinnedGPU)
+			return gpu.SameID(x.PinnedGPU, a.Partition.PinnedGPU) || a.Partition.PinnedGPU == "" && ofConfigs(h, a.Partition, x.PinnedGPU)
 		}):
 			w.fatal("%s has no such partition: %+v", a.VM, vm.PartitionAdapters)
 		case a.Device != nil && !slices.ContainsFunc(vm.Devices, func(d gpu.DeviceAssignment) bool {

@@ -109,10 +109,11 @@ func checkPinOfConfig(r *run, at whatif.Located, p *gpu.PartitionWant, label str
 		return
 	}
 	r.reportVM(at, Finding{
-		Path:   "partition.gpu_id",
-		Title:  "The GPU is not in the partition config",
-		GPU:    p.PinnedGPU,
-		Found:  capital(fmt.Sprintf("%s %s not have GPU %s on %s.", configsText(p), verb(len(p.ConfigIDs()), "does", "do"), p.PinnedGPU, hostText(at.Key))),
+		Path:  "partition.gpu_id",
+		Title: "The GPU is not in the partition config",
+		GPU:   p.PinnedGPU,
+		Found: capital(fmt.Sprintf("%s %s not have GPU %s on %s.", configsText(p), verb(len(p.ConfigIDs()), "does", "do"), p.PinnedGPU,
+			hostText(at.Key))),
 		Wanted: fmt.Sprintf("%s takes a partition of this config, and of this GPU.", label),
 		Fix:    "Name a GPU of the config, or leave `gpu_id` or `config` out.",
 	}, key("pinned beside", at.Key, at.VM.ID, p.PinnedGPU))
@@ -173,8 +174,8 @@ func alsoOf(p *gpu.PartitionWant, others []string, uncovered bool) string {
 	}
 	ids := slices.Concat(p.ConfigIDs(), others)
 	slices.Sort(ids)
-	return fmt.Sprintf("Let the VM take a partition of any of the configs %s: `partition = { configs = [gpu_partition_config.NAME.id, ...] }` "+
-		"with the ids of all of them.", joinAll(quoteAll(ids)))
+	return fmt.Sprintf("Let the VM take a partition of any of the configs %s: `partition = { configs = [gpu_partition_config.NAME.id, "+
+		"...] }` with the ids of all of them.", joinAll(quoteAll(ids)))
 }
 
 // ownSlots are, for each size that the configs give, a slot that gives it: of each config the first one on the VM's host, or else where

@@ -69,7 +69,8 @@ const (
 // configFirst is the advice to refer to a config, so that Terraform makes it before the assignment.
 func configFirst(p *gpu.PartitionWant) string {
 	if len(p.ConfigIDs()) > 0 {
-		return "Write `partition = { configs = [...] }` with the id of the config and those that are named already, so that all of them come first."
+		return "Write `partition = { configs = [...] }` with the id of the config and those that are named already, so that all of them " +
+			"come first."
 	}
 	return "Write `partition = { config = ... }` with the id of the config, so that the config comes first."
 }

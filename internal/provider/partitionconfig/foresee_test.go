@@ -27,10 +27,12 @@ func TestAccPartitionConfig_WhatAPlanKnowsComesAbout(t *testing.T) {
 		meddle  func(*rig.Rig, *rand.Rand)
 	}{
 		"gpu_p": {
-			rig.TwoNodes(), []string{
+			rig.TwoNodes(),
+			[]string{
 				rig.ConfigOf(2, rig.Both), rig.ConfigOf(4, rig.Both), rig.ConfigOf(8, rig.Both), rig.ConfigOf(4, []string{"hv01"}),
 				rig.ConfigOf(8, []string{"hv02"}), rig.ConfigOf(8, rig.Both, `max_disruption = "vm_restart"`),
-			}, rig.VDI,
+			},
+			rig.VDI,
 			func(r *rig.Rig, by *rand.Rand) {
 				r.Must(r.Fleet.SetCountOutside(context.Background(), "hv01", rig.GPU0, []int{2, 4, 8}[by.IntN(3)]))
 			},
@@ -41,7 +43,8 @@ func TestAccPartitionConfig_WhatAPlanKnowsComesAbout(t *testing.T) {
 		},
 		"vgpu": {
 			rig.KVM(rig.L40s(0)),
-			[]string{rig.VGPUOf("desks", `type = "L40S-12Q", count = 3`), rig.VGPUOf("desks", rig.TwoDesks), rig.VGPUOf("desks", rig.MixedDesk)}, rig.Desks, nil,
+			[]string{rig.VGPUOf("desks", `type = "L40S-12Q", count = 3`), rig.VGPUOf("desks", rig.TwoDesks), rig.VGPUOf("desks", rig.MixedDesk)},
+			rig.Desks, nil,
 		},
 		"mps": {
 			rig.GPUHost(2), []string{
@@ -50,7 +53,8 @@ func TestAccPartitionConfig_WhatAPlanKnowsComesAbout(t *testing.T) {
 			}, rig.SharedGPUs, nil,
 		},
 		"time_slicing": {
-			rig.GPUHost(2), []string{rig.TurnsOf(rig.FourTurns), rig.TurnsOf("replicas = 2"), rig.TurnsOf(`interval = "short", replicas = 2`)},
+			rig.GPUHost(2),
+			[]string{rig.TurnsOf(rig.FourTurns), rig.TurnsOf("replicas = 2"), rig.TurnsOf(`interval = "short", replicas = 2`)},
 			rig.SharedGPUs, nil,
 		},
 	} {

@@ -193,20 +193,20 @@ func (m *model) asPlanned(ctx context.Context, planned *model, diags *diag.Diagn
 }
 
 // completed is a planned entry with what is known now where it was unknown.
-func (g gpuModel) completed(now gpuModel) gpuModel {
-	if g.Layout.IsUnknown() {
-		g.Layout = now.Layout
+func (m gpuModel) completed(now gpuModel) gpuModel {
+	if m.Layout.IsUnknown() {
+		m.Layout = now.Layout
 	}
-	if g.PartitionVRAMMiB.IsUnknown() {
-		g.PartitionVRAMMiB = now.PartitionVRAMMiB
+	if m.PartitionVRAMMiB.IsUnknown() {
+		m.PartitionVRAMMiB = now.PartitionVRAMMiB
 	}
-	if g.Instances.IsUnknown() {
-		g.Instances = now.Instances
+	if m.Instances.IsUnknown() {
+		m.Instances = now.Instances
 	}
-	if g.VGPUs.IsUnknown() {
-		g.VGPUs = now.VGPUs
+	if m.VGPUs.IsUnknown() {
+		m.VGPUs = now.VGPUs
 	}
-	return g
+	return m
 }
 
 // sizeOfAll is the memory of a partition, null where the GPUs differ.

@@ -30,7 +30,8 @@ func TestAccPartitionConfig_VGPULifecycle(t *testing.T) {
 				plancheck.ExpectUnknownValue(rig.Desks, rig.Jsonpath("gpus")),
 			}},
 			ConfigStateChecks: []statecheck.StateCheck{
-				statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("gpus", "kvm01", "gpus", rig.VGPUCard(0), "layout"), text("vgpu:4xL40S-12Q")),
+				statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("gpus", "kvm01", "gpus", rig.VGPUCard(0), "layout"),
+					text("vgpu:4xL40S-12Q")),
 				statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("gpus", "kvm01", "gpus", rig.VGPUCard(1), "instances"), knownvalue.Null()),
 				statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("gpus", "kvm01", "gpus", rig.VGPUCard(1), "vgpus"), knownvalue.ListSizeExact(4)),
 				statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("gpus", "kvm01", "gpus", rig.VGPUCard(1), "vgpus", 3),
@@ -59,7 +60,8 @@ func TestAccPartitionConfig_VGPULifecycle(t *testing.T) {
 		resource.TestStep{ // two sizes switch heterogeneous mode on
 			Config: r.Block() + rig.VGPUOf("desks", rig.MixedDesk),
 			ConfigStateChecks: []statecheck.StateCheck{
-				statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("gpus", "kvm01", "gpus", rig.VGPUCard(0), "layout"), text("vgpu:2xL40S-12Q+1xL40S-24Q")),
+				statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("gpus", "kvm01", "gpus", rig.VGPUCard(0), "layout"),
+					text("vgpu:2xL40S-12Q+1xL40S-24Q")),
 			},
 			Check: rig.Then(func() {
 				for n := range 2 {
@@ -76,7 +78,8 @@ func TestAccPartitionConfig_VGPULifecycle(t *testing.T) {
 		resource.TestStep{ // no vGPUs
 			Config: r.Block() + rig.VGPUOf("desks", `types = {}`),
 			ConfigStateChecks: []statecheck.StateCheck{
-				statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("gpus", "kvm01", "gpus", rig.VGPUCard(0), "layout"), text("vgpu:none")),
+				statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("gpus", "kvm01", "gpus", rig.VGPUCard(0), "layout"),
+					text("vgpu:none")),
 			},
 			Check: rig.Then(func() { r.WantVGPUs("off", 0, 1) }),
 		},

@@ -29,9 +29,9 @@ func TestAccPool_PoolHasTheSameNameOnBothNodesAndGrowsAndShrinksInPlace(t *testi
 				plancheck.ExpectUnknownValue("gpu_pool.render", tfjsonpath.New("gpus")),
 			}},
 			ConfigStateChecks: []statecheck.StateCheck{
-				statecheck.ExpectKnownValue("gpu_pool.render", tfjsonpath.New("gpus").AtMapKey("hv02").AtMapKey("gpus").AtMapKey(rig.GPU1).AtMapKey("model"),
+				statecheck.ExpectKnownValue("gpu_pool.render", rig.Jsonpath("gpus", "hv02", "gpus", rig.GPU1, "model"),
 					knownvalue.StringExact("NVIDIA A2")),
-				statecheck.ExpectKnownValue("gpu_pool.render", tfjsonpath.New("gpus").AtMapKey("hv02").AtMapKey("gpus").AtMapKey(rig.GPU1).AtMapKey("vram_mib"),
+				statecheck.ExpectKnownValue("gpu_pool.render", rig.Jsonpath("gpus", "hv02", "gpus", rig.GPU1, "vram_mib"),
 					knownvalue.Int64Exact(16384)),
 				statecheck.ExpectKnownValue("gpu_pool.render", tfjsonpath.New("drift"), knownvalue.ListSizeExact(0)),
 			},

@@ -31,7 +31,8 @@ func TestAccVMAssignment_AVMFailsOverBetweenNodesOfDifferentConfigs(t *testing.T
 	configs := configOn("c", 4, map[string][]string{"hv01": {rig.GPU0, rig.GPU1}}) +
 		configOn("d", 4, map[string][]string{"hv02": {rig.GPU0, rig.GPU1}})
 	c := rig.NewCLI(t, r.Block()+configs+rig.Assignment("avd-01", partOf("c"), rig.MayStop))
-	rig.WantSaid(t, c.Fails("plan"), `VM "avd-01" may run on "hv02", where partition config "c" has no GPU`, "`partition = { configs = [a, b] }`")
+	rig.WantSaid(t, c.Fails("plan"), `VM "avd-01" may run on "hv02", where partition config "c" has no GPU`,
+		"`partition = { configs = [a, b] }`")
 
 	c.Write(r.Block() + configs + rig.Assignment("avd-01", partOfAny("c", "d"), rig.MayStop))
 	c.Apply()

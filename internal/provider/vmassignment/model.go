@@ -95,7 +95,8 @@ func (m *model) declared(ctx context.Context, defaults gpu.Power, diags *diag.Di
 	a := gpu.Assignment{VM: m.VM.ValueString(), Power: power.Decode(m.Power, defaults, diags)}
 	if p := object.Decode[partitionModel](m.Partition, diags); p != nil {
 		a.Kind, a.Partition = gpu.AssignPartition, &gpu.PartitionWant{
-			Config: p.Config.ValueString(), Configs: object.Strings(ctx, p.Configs, diags), VRAM: object.BytesFromMiB(p.VRAMMiB), PinnedGPU: p.GPUID.ValueString(),
+			Config: p.Config.ValueString(), Configs: object.Strings(ctx, p.Configs, diags), VRAM: object.BytesFromMiB(p.VRAMMiB),
+			PinnedGPU: p.GPUID.ValueString(),
 			Quotas: gpu.Quotas{
 				VRAM:    gpu.Quota{Min: vramUnits(p.MinVRAMMiB), Max: vramUnits(p.MaxVRAMMiB), Optimal: vramUnits(p.OptimalVRAMMiB)},
 				Encode:  gpu.Quota{Min: units(p.MinEncode), Max: units(p.MaxEncode), Optimal: units(p.OptimalEncode)},
