@@ -22,7 +22,7 @@ var ofTheRun = map[string]string{
 	"capacity: The GPU is in a pool": "Hyper-V lets a VM name a GPU of a pool, and the pool is short " +
 		"of it then",
 	"fraction-not-in-mode: The memory of the device is not known":                       "the host knows it, and does not tell",
-	"gpu-vm-xor-share: The GPU is for VMs":                                              "a driver with vGPUs serves processes of the host too",
+	"gpu-vm-xor-share: The GPU is for VMs":                                              "a driver with vGPUs serves the host's processes too",
 	"gpu-vm-xor-share: The GPU is for containers":                                       "as above",
 	"known-config: Unknown partition config":                                            "a name, which no host knows",
 	"known-config: The partition config is destroyed":                                   "as above",

@@ -395,7 +395,8 @@ func (c *Contest) narrowToGPU(id string, moves bool) bool {
 func (c *Contest) narrowToConfigs(ids []string, choices []Slot) {
 	c.Slots, c.OfConfig = choices, true
 	maps.DeleteFunc(c.Others, func(vm string, d Demand) bool {
-		return !slices.ContainsFunc(d.boundTo(), func(id string) bool { return gpu.HasID(ids, id) }) && !slices.ContainsFunc(choices, func(s Slot) bool {
+		named := slices.ContainsFunc(d.boundTo(), func(id string) bool { return gpu.HasID(ids, id) })
+		return !named && !slices.ContainsFunc(choices, func(s Slot) bool {
 			return gpu.SameID(d.pinned, s.GPU.ID) || gpu.HasID(HolderIDs(s.GPU), vm)
 		})
 	})

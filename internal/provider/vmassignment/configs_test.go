@@ -94,7 +94,8 @@ func TestAccVMAssignment_AVMIsBoundToAnyOfItsConfigs(t *testing.T) {
 func TestAccVMAssignment_ConfigsAreImportedAndChecked(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Standalone(rig.Node("hv01", rig.Desktop("avd-01", 1))))
-	configs := r.Block() + configOn("c", 4, map[string][]string{"hv01": {rig.GPU0}}) + configOn("d", 4, map[string][]string{"hv01": {rig.GPU1}})
+	configs := r.Block() + configOn("c", 4, map[string][]string{"hv01": {rig.GPU0}}) +
+		configOn("d", 4, map[string][]string{"hv01": {rig.GPU1}})
 	for partition, says := range map[string]string{
 		`partition = { config = "c", configs = ["d"] }`:    "partition.config",
 		`partition = { configs = [] }`:                     "at least 1",
