@@ -156,6 +156,64 @@ func TestAzureLocalVDIExample(t *testing.T) {
 	e.fleet.WantUnchanged(before) // partitions, pools, settings, power states: all as before
 }
 
+// Desktops on two GPU models are made in one apply, stay through a failover that leaves them the other model, and get another
+// count of both.
+func TestTwoGPUModelsExample(t *testing.T) {
+	t.Parallel()
+	dir := examplesDir + "/two-gpu-models"
+	e := copyExample(t, dir+"/fleet.json", dir+"/main.tf")
+	before := e.fleet.Snapshot()
+	out := e.Ok("plan")
+	rig.WantSaid(t, out, "Plan: 8 to add")
+	if strings.Contains(out, "Error") {
+		t.Error(out)
+	}
+	e.Apply()
+	counts := func(want int) {
+		t.Helper()
+		for _, h := range rig.Both {
+			for _, g := range e.fleet.Host(h).GPUs {
+				if g.Partitionable.Count != want {
+					t.Errorf("%s on %s has %d partitions, want %d", g.Model, h, g.Partitionable.Count, want)
+				}
+			}
+		}
+	}
+	counts(4)
+	desktops := []string{"avd-01", "avd-02", "avd-03", "avd-04", "avd-05", "avd-06"}
+	if got := e.vmsWithGPU(); !slices.Equal(got, desktops) {
+		t.Errorf("VMs with a partition: %v", got)
+	}
+	if out := e.Ok("plan", "-detailed-exitcode"); strings.Contains(out, "The cluster has other GPUs outside this configuration") {
+		t.Errorf("the other config's GPUs are told as a surprise:\n%s", out)
+	}
+	_, on := e.fleet.VM("avd-01")
+	to := map[string]string{"hv01": "hv02", "hv02": "hv01"}[on]
+	e.fleet.Must(e.fleet.Fleet.MoveVM(t.Context(), "avd-01", to))
+	e.WantNoChanges()
+
+	main, err := os.ReadFile(filepath.Join(e.Dir, "main.tf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rig.Write(t, filepath.Join(e.Dir, "main.tf"), strings.Replace(string(main), "partition_count = 4", "partition_count = 8", 1))
+	rig.WantSaid(t, e.Ok("plan"), "0 to add, 2 to change, 0 to destroy", "shut down and started again")
+	e.Apply()
+	counts(8)
+	e.WantNoChanges()
+	e.Destroy()
+	if got := e.vmsWithGPU(); len(got) > 0 {
+		t.Errorf("VMs with a partition after the destroy: %v", got)
+	}
+	for i, h := range rig.Both { // on_destroy = restore
+		for j, g := range e.fleet.Host(h).GPUs {
+			if was := before.Hosts[i].GPUs[j].Partitionable.Count; g.Partitionable.Count != was {
+				t.Errorf("%s on %s has %d partitions, and had %d", g.Model, h, g.Partitionable.Count, was)
+			}
+		}
+	}
+}
+
 func TestEdgeTwoT4Example(t *testing.T) {
 	t.Parallel()
 	dir := examplesDir + "/edge-two-t4"

@@ -36,7 +36,7 @@ resource "gpu_partition_config" "training" {
 
 output "layouts" {
   value = {
-    for host, gpus in merge(gpu_partition_config.inference.gpus, gpu_partition_config.training.gpus) :
-    host => { for id, g in gpus : id => g.layout }
+    for host, on in merge(gpu_partition_config.inference.gpus, gpu_partition_config.training.gpus) :
+    host => { for id, g in on.gpus : id => g.layout }
   }
 }

@@ -5,33 +5,36 @@ import (
 	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
-// binding is what a host has for the partition of a VM whose assignment names a config.
+// binding is what a host has for the partition of a VM whose assignment names configs.
 // Hyper-V takes it from any partitionable GPU unless the adapter is pinned, and a pinned
 // adapter keeps a clustered VM from starting elsewhere: there the rules ask for GPUs of one
 // size instead.
 type binding struct {
 	host  *gpu.Host
 	vm    *gpu.VM
-	gpus  []*gpu.GPU // those of the config
+	gpus  []*gpu.GPU // those of the configs
 	other []*gpu.GPU // the rest that Hyper-V may choose from
 }
 
 // bound is the binding of a VM's partition, nil where nothing has to be bound.
 func bound(host *gpu.Host, vm *gpu.VM, w *gpu.PartitionWant) *binding {
-	if w == nil || w.Config == "" || w.PinnedGPU != "" || vm.Clustered {
+	if w == nil || w.PinnedGPU != "" || vm.Clustered {
 		return nil
 	}
-	config, _ := host.Claim(gpu.ClaimConfig, w.Config)
-	if config == nil {
-		return nil
+	covered := func(id string) bool {
+		return slices.ContainsFunc(w.ConfigIDs(), func(config string) bool {
+			claim, claimed := host.Claim(gpu.ClaimConfig, config)
+			return claimed && claim.Covers(id)
+		})
 	}
 	b := &binding{host: host, vm: vm}
 	for i := range host.GPUs {
 		switch g := &host.GPUs[i]; {
 		case !offersPartitions(host, g):
-		case config.Covers(g.ID):
+		case covered(g.ID):
 			b.gpus = append(b.gpus, g)
 		default:
 			b.other = append(b.other, g)
@@ -156,7 +159,7 @@ func Strayed(host *gpu.Host, vm *gpu.VM, w *gpu.PartitionWant) string {
 		return "has no such GPU partition adapter"
 	case b != nil:
 		if why := b.unfit(a); why != "" {
-			return "has no partition of partition config " + w.Config + ": " + why
+			return "has no partition of " + configsOf(w) + ": " + why
 		}
 	case !gpu.SameID(a.PinnedGPU, w.PinnedGPU):
 		return "has an adapter that is bound to " + pinned(a.PinnedGPU) + ", declared is " + pinned(w.PinnedGPU)
@@ -174,6 +177,11 @@ func pinned(id string) string {
 	return "GPU " + id
 }
 
+// configsOf names the configs of a partition.
+func configsOf(w *gpu.PartitionWant) string {
+	return words.Verb(len(w.ConfigIDs()), "partition config ", "partition configs ") + words.JoinAll(w.ConfigIDs())
+}
+
 // Undelivered is how the partition that a VM got at its start differs from what its
 // assignment wants, "" for nothing.
 func Undelivered(host *gpu.Host, a *gpu.Assignment) string {
@@ -187,7 +195,7 @@ func Undelivered(host *gpu.Host, a *gpu.Assignment) string {
 	if b := bound(host, vm, a.Partition); b != nil {
 		for i := range vm.PartitionAdapters {
 			if why := b.unfit(&vm.PartitionAdapters[i]); why != "" {
-				return fmt.Sprintf("VM %q has no partition of partition config %s: %s", vm.Name, a.Partition.Config, why)
+				return fmt.Sprintf("VM %q has no partition of %s: %s", vm.Name, configsOf(a.Partition), why)
 			}
 		}
 	}

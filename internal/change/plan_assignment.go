@@ -214,7 +214,7 @@ func givesTheSame(prior, want gpu.Assignment) bool {
 	switch {
 	case prior.Partition != nil && want.Partition != nil:
 		had, gets := prior.Partition, want.Partition
-		return gpu.SameID(had.Config, gets.Config) && gpu.SameID(had.PinnedGPU, gets.PinnedGPU) && had.Quotas.Equal(gets.Quotas)
+		return sameIDs(had.ConfigIDs(), gets.ConfigIDs()) && gpu.SameID(had.PinnedGPU, gets.PinnedGPU) && had.Quotas.Equal(gets.Quotas)
 	case prior.Pool != nil && want.Pool != nil:
 		return gpu.SameID(prior.Pool.Name, want.Pool.Name) && poolCount(prior.Pool) == poolCount(want.Pool)
 	case prior.Device != nil && want.Device != nil:

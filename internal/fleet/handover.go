@@ -125,19 +125,28 @@ func (f *Fleet) awaitSuccessor(ctx context.Context, v View, ch change.Change) (h
 // AwaitNamed waits for the plan of the config or pool that a change begins to name, where no host
 // has it: without a reference Terraform plans the two in any order.
 func (f *Fleet) AwaitNamed(ctx context.Context, v View, p change.Change) {
-	config, pool := p.Want.Uses()
-	if was, from := p.Prior.Uses(); p.Unchanged || config == was && pool == from {
+	configs, pool := p.Want.Uses()
+	if was, from := p.Prior.Uses(); p.Unchanged || slices.Equal(configs, was) && pool == from {
 		return
 	}
+	configs = slices.DeleteFunc(slices.Clone(configs), func(id string) bool {
+		_, claimed := v.Claim(gpu.ClaimConfig, id)
+		return claimed
+	})
 	for _, h := range v.Hosts {
-		if slices.ContainsFunc(h.Claims, func(c gpu.Claim) bool { return p.Want.RefersTo(c.Want) }) {
-			return
+		if slices.ContainsFunc(h.Claims, func(c gpu.Claim) bool { return c.Want.Pool != nil && p.Want.RefersTo(c.Want) }) {
+			pool = ""
 		}
 	}
+	if len(configs) == 0 && pool == "" {
+		return
+	}
 	f.Ledger.handovers.await(ctx, func() bool {
-		_, made := f.Ledger.Config(config)
 		_, pooled := f.Ledger.Pool(pool)
-		return (made || config == "") && (pooled || pool == "")
+		return (pooled || pool == "") && !slices.ContainsFunc(configs, func(id string) bool {
+			_, made := f.Ledger.Config(id)
+			return !made
+		})
 	})
 }
 

@@ -191,6 +191,8 @@ func refers(w gpu.Want, to change.Change) bool {
 	case id == "":
 	case w.Assignment != nil && w.Assignment.Pool != nil:
 		return w.Assignment.Pool.ID == id
+	case w.Assignment != nil && w.Assignment.Partition != nil:
+		return slices.Contains(w.Assignment.Partition.ConfigIDs(), id)
 	case w.Share != nil:
 		return w.Share.Pool == id || w.Share.Config == id
 	}

@@ -572,11 +572,12 @@ func (w *world) choose() (*resource, gpu.Want) {
 		}
 		return r, gpu.Want{Assignment: w.assignment(vm)}
 	case n < 9:
-		r := of("gpu_partition_config vdi")
+		id := pick(w, "vdi", "vdi", "b")
+		r := of("gpu_partition_config " + id)
 		if r.has.Config != nil && w.chance(20) {
 			return r, gpu.Want{}
 		}
-		return r, gpu.Want{Config: w.config()}
+		return r, gpu.Want{Config: w.config(id)}
 	default:
 		r := of("gpu_pool dda")
 		if slices.ContainsFunc(w.resources, func(o *resource) bool { return o.has.Assignment != nil && o.has.Assignment.Pool != nil }) {
@@ -602,16 +603,29 @@ func (w *world) some(of []string) []string {
 	return out
 }
 
-func (w *world) config() *gpu.PartitionConfig {
+// config is one of two that do not share a GPU, and have one count in a cluster.
+func (w *world) config(id string) *gpu.PartitionConfig {
+	gpus, count := slices.Clone(randomGPUs), pick(w, 1, 2, 4, 8)
+	for _, r := range w.resources {
+		if o := r.has.Config; o != nil && o.ID != id {
+			gpus = slices.DeleteFunc(gpus, func(of string) bool { return slices.Contains(o.GPUs["hv01"], of) })
+			if len(w.endpoints) > 1 {
+				count = o.Count
+			}
+		}
+	}
+	if len(gpus) == 0 || id == "b" {
+		gpus = randomGPUs[1:] // the other one may have it, and the plan is refused
+	}
 	c := &gpu.PartitionConfig{
-		ID: "vdi", Kind: gpu.KindGPUP, Name: "vdi", Count: pick(w, 1, 2, 4, 8), GPUs: map[string][]string{},
+		ID: id, Kind: gpu.KindGPUP, Name: id, Count: count, GPUs: map[string][]string{},
 		MaxDisruption: pick(w, gpu.DisruptNone, gpu.DisruptVMRestart, gpu.DisruptVMRestart), Restore: w.chance(50),
 	}
 	for name := range w.endpoints {
-		c.GPUs[name] = randomGPUs
+		c.GPUs[name] = gpus
 	}
 	if len(w.endpoints) == 1 {
-		c.GPUs["hv01"] = w.some(randomGPUs)
+		c.GPUs["hv01"] = w.some(gpus)
 	} else {
 		c.Drain = w.chance(40)
 	}
@@ -643,6 +657,11 @@ func (w *world) assignment(vm string) *gpu.Assignment {
 		if w.chance(30) && !clustered {
 			a.Partition.PinnedGPU = pick(w, randomGPUs...)
 		}
+		if ids := w.configs(); len(ids) > 1 && w.chance(50) {
+			a.Partition.Configs = ids
+		} else if len(ids) > 0 && w.chance(20) {
+			a.Partition.Config = pick(w, ids...)
+		}
 		if w.chance(30) {
 			a.Partition.Quotas.Compute.Min = new(pick(w, uint64(100), uint64(200)))
 		}
@@ -658,6 +677,18 @@ func (w *world) assignment(vm string) *gpu.Assignment {
 		a.Settings.GuestControlledCache = new(w.chance(50))
 	}
 	return a
+}
+
+// configs are the ids of the configs that stand.
+func (w *world) configs() []string {
+	var ids []string
+	for _, r := range w.resources {
+		if c := r.has.Config; c != nil && c.Kind == gpu.KindGPUP {
+			ids = append(ids, c.ID)
+		}
+	}
+	slices.Sort(ids)
+	return ids
 }
 
 func wantText(want gpu.Want) string {
@@ -1053,6 +1084,18 @@ func (w *world) powers(says announced, before, after map[string]*gpu.Host) {
 	}
 }
 
+// ofConfigs tells whether a GPU is of one of the configs that a partition may be of, or has as many partitions as one that is.
+func ofConfigs(h *gpu.Host, p *gpu.PartitionWant, id string) bool {
+	on, _ := h.GPU(id)
+	return slices.ContainsFunc(p.ConfigIDs(), func(config string) bool {
+		c, ok := h.Claim(gpu.ClaimConfig, config)
+		return ok && (c.Covers(id) || slices.ContainsFunc(c.GPUs, func(of string) bool {
+			g, there := h.GPU(of)
+			return there && on != nil && g.Partitionable != nil && on.Partitionable != nil && g.Partitionable.Count == on.Partitionable.Count
+		}))
+	})
+}
+
 // gives looks at the VM of an assignment: it has what is wanted, unless that waits.
 func (w *world) gives(p change.Change, after map[string]*gpu.Host) {
 	a := p.Want.Assignment
@@ -1073,7 +1116,7 @@ func (w *world) gives(p change.Change, after map[string]*gpu.Host) {
 		}
 		switch {
 		case a.Partition != nil && !slices.ContainsFunc(vm.PartitionAdapters, func(x gpu.PartitionAdapter) bool {
-			return gpu.SameID(x.PinnedGPU, a.Partition.PinnedGPU)
+			return gpu.SameID(x.PinnedGPU, a.Partition.PinnedGPU) || a.Partition.PinnedGPU == "" && ofConfigs(h, a.Partition, x.PinnedGPU)
 		}):
 			w.fatal("%s has no such partition: %+v", a.VM, vm.PartitionAdapters)
 		case a.Device != nil && !slices.ContainsFunc(vm.Devices, func(d gpu.DeviceAssignment) bool {

@@ -56,7 +56,7 @@ func rollOut(t *testing.T, seed uint64) (w *world) {
 		w.turn(vm, pick(w, gpu.VMRunning, gpu.VMRunning, gpu.VMRunning, gpu.VMOff))
 	}
 	config := func() (*resource, change.Change) {
-		r, c := w.resource("gpu_partition_config vdi"), w.config()
+		r, c := w.resource("gpu_partition_config vdi"), w.config("vdi")
 		c.Drain = true
 		return r, change.Change{Subject: r.label, Token: r.token, Want: gpu.Want{Config: c}, Prior: r.has}
 	}

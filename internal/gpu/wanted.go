@@ -35,23 +35,26 @@ func (w Want) Object() (kind ClaimKind, id string) {
 	return "", ""
 }
 
-// Uses are the ids of the config and of the pool that a want refers to, "" for none.
-func (w Want) Uses() (config, pool string) {
+// Uses are the ids of the configs and of the pool that a want refers to, "" for no pool.
+func (w Want) Uses() (configs []string, pool string) {
 	if a := w.Assignment; a != nil && a.Partition != nil {
-		config = a.Partition.Config
+		configs = a.Partition.ConfigIDs()
 	} else if a != nil && a.Pool != nil {
 		pool = a.Pool.ID
 	}
 	if s := w.Share; s != nil {
-		config, pool = s.Config, s.Pool
+		pool = s.Pool
+		if s.Config != "" {
+			configs = []string{s.Config}
+		}
 	}
-	return config, pool
+	return configs, pool
 }
 
 // RefersTo tells whether a want refers to the config or the pool that another one is.
 func (w Want) RefersTo(to Want) bool {
-	config, pool := w.Uses()
-	return config != "" && to.Config != nil && SameID(config, to.Config.ID) || pool != "" && to.Pool != nil && SameID(pool, to.Pool.ID)
+	configs, pool := w.Uses()
+	return to.Config != nil && HasID(configs, to.Config.ID) || pool != "" && to.Pool != nil && SameID(pool, to.Pool.ID)
 }
 
 // Validate checks what every reader of a want relies on: that there is at most one object,
@@ -298,11 +301,22 @@ func (a *Assignment) validate() error {
 
 // PartitionWant asks for one GPU partition.
 type PartitionWant struct {
-	Config string `json:"config,omitempty"` // id of a partition config
+	// Config is the id of the partition config that it is of, "" for any.
+	Config string `json:"config,omitempty"`
+	// Configs are those of several configs, sorted: the partition is of any of them. Config is "" then.
+	Configs []string `json:"configs,omitempty"`
 	// VRAM, when set, is an assertion on the size of the partition, in whole MiB.
 	VRAM      *Bytes `json:"vram,omitempty"`
 	PinnedGPU string `json:"gpu_id,omitempty"`
 	Quotas    Quotas `json:"quotas"`
+}
+
+// ConfigIDs are the ids of the configs that the partition may be of, none for any.
+func (w *PartitionWant) ConfigIDs() []string {
+	if w.Config != "" {
+		return []string{w.Config}
+	}
+	return w.Configs
 }
 
 // PoolWant asks for GPUs of a pool.

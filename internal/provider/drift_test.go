@@ -59,7 +59,8 @@ func TestDriftLeavesTheArgumentsAsDeclared(t *testing.T) {
 			Config: r.Block() + rig.Config4,
 			ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
 				plancheck.ExpectKnownValue(rig.VDI, tfjsonpath.New("gpu_p").AtMapKey("partition_count"), knownvalue.Int64Exact(4)),
-				plancheck.ExpectUnknownValue(rig.VDI, tfjsonpath.New("gpus")),
+				plancheck.ExpectKnownValue(rig.VDI, tfjsonpath.New("gpus").AtMapKey("hv01").AtMapKey("gpus").AtMapKey(rig.GPU0).AtMapKey("layout"),
+					knownvalue.StringExact("gpu_p:4")),
 			}},
 			Check: rig.Then(func() { r.WantCounts(4, rig.Both...) }),
 		},
@@ -123,8 +124,8 @@ func TestLostGPUThatIsNamedStopsNothingElse(t *testing.T) {
 		resource.TestStep{
 			Config: r.Block() + rig.ConfigOf(4, rig.Both, `selector = { gpu_ids = { hv02 = ["`+rig.GPU0+`"] } }`),
 			ConfigStateChecks: []statecheck.StateCheck{
-				statecheck.ExpectKnownValue(rig.VDI, tfjsonpath.New("gpus").AtMapKey("hv02"), knownvalue.MapSizeExact(1)),
-				statecheck.ExpectKnownValue(rig.VDI, tfjsonpath.New("gpus").AtMapKey("hv01"), knownvalue.MapSizeExact(2)),
+				statecheck.ExpectKnownValue(rig.VDI, tfjsonpath.New("gpus").AtMapKey("hv02").AtMapKey("gpus"), knownvalue.MapSizeExact(1)),
+				statecheck.ExpectKnownValue(rig.VDI, tfjsonpath.New("gpus").AtMapKey("hv01").AtMapKey("gpus"), knownvalue.MapSizeExact(2)),
 			},
 			Check: rig.Then(func() {
 				if cl := r.Host("hv02").Claims[0]; cl.Covers(rig.GPU1) || !cl.Covers(rig.GPU0) {
@@ -140,7 +141,7 @@ func TestDriftUnderAHeldPartitionEndsInAnEmptyPlan(t *testing.T) {
 	r := rig.New(t, rig.TwoNodes())
 	c := rig.NewCLI(t, r.Block()+rig.ConfigOf(4, rig.Both, `max_disruption = "vm_restart"`)+
 		rig.Assignment("avd-03", "partition = { config = gpu_partition_config.vdi.id }", rig.MayStop)+
-		"output \"a\" { value = gpu_vm_assignment.a }\n")
+		"output \"a\" { value = [gpu_vm_assignment.a.owner_host, gpu_partition_config.vdi] }\n")
 	c.Apply()
 	_, host := r.VM("avd-03")
 	for _, id := range []string{rig.GPU0, rig.GPU1} {
@@ -148,7 +149,7 @@ func TestDriftUnderAHeldPartitionEndsInAnEmptyPlan(t *testing.T) {
 	}
 	r.Must(r.Fleet.SetVMState(context.Background(), "avd-03", gpu.VMRunning))
 
-	rig.WantSaid(t, c.Apply(), "0 added, 2 changed, 0 destroyed") // the VM gets another partition
+	rig.WantSaid(t, c.Apply(), "0 added, 1 changed, 0 destroyed") // that the VM gets another partition, the config says
 	r.WantCounts(4, rig.Both...)
 	c.WantNoChanges()
 }

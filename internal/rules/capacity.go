@@ -112,7 +112,7 @@ func checkPartitionRoom(r *run, a *gpu.Assignment) {
 	case c.Pinned:
 		where = gpuOn(at.Key, c.Slots[0].GPU)
 	case c.OfConfig:
-		where = fmt.Sprintf("Partition config %s on %s", quote(a.Partition.Config), hostText(at.Key))
+		where = fmt.Sprintf("%s on %s", capital(configsText(a.Partition)), hostText(at.Key))
 	}
 	demands := c.Others
 	room := whatif.Total(c.Slots)

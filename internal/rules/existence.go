@@ -230,14 +230,19 @@ func checkKnownConfig(r *run) {
 		return
 	}
 	a := r.Plan.Want.Assignment
-	if a == nil || a.Partition == nil || a.Partition.Config == "" || !r.world.Complete {
+	if a == nil || a.Partition == nil || !r.world.Complete {
 		return
 	}
-	id := a.Partition.Config
+	for _, id := range a.Partition.ConfigIDs() {
+		checkKnownPartitionConfig(r, a, id)
+	}
+}
+
+func checkKnownPartitionConfig(r *run, a *gpu.Assignment, id string) {
 	kind, known := r.ConfigKind(id)
 	if known && kind != gpu.KindGPUP {
 		r.report(Finding{
-			Path:   "partition.config",
+			Path:   configPath(a.Partition),
 			Title:  "The partition config has no partitions for VMs",
 			VM:     whatif.VMWritten(a),
 			Found:  fmt.Sprintf("Partition config %s is of kind `%s`: %s.", quote(id), kind, change.Use(kind)),
@@ -249,7 +254,7 @@ func checkKnownConfig(r *run) {
 		return
 	}
 	r.report(r.missing(whatif.ConfigNamed(id), "partition config", id, Finding{
-		Path:   "partition.config",
+		Path:   configPath(a.Partition),
 		VM:     whatif.VMWritten(a),
 		Wanted: fmt.Sprintf("%s takes a partition of it.", r.label()),
 		Fix: "Refer to the resource, as in `partition = { config = gpu_partition_config.NAME.id }`, so that Terraform makes it first, or " +

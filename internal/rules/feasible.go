@@ -53,7 +53,7 @@ func comesTooLate(o whatif.TooLate) Finding {
 		f.Title, f.Fix = "The destroy may come too late",
 			"Destroy it first, in an apply of its own, or keep what it made: `on_destroy = \"keep\"`."
 	} else if a := o.First.Want.Assignment; a != nil && a.Partition != nil && o.Late.Want.Config != nil {
-		f.Fix = configFirst
+		f.Fix = configFirst(a.Partition)
 	}
 	f.Found = fmt.Sprintf("If %s is %s before %s is %s, the host refuses the latter. %s", whatif.Label(o.First),
 		done(o.First), whatif.Label(o.Late), done(o.Late), f.Found)
@@ -62,8 +62,16 @@ func comesTooLate(o whatif.TooLate) Finding {
 
 const (
 	eitherFirst = "Nothing says which of the two comes first."
-	configFirst = "Write `partition = { config = ... }` with the id of the config, so that the config comes first."
 )
+
+// configFirst is the advice to refer to a config, so that Terraform makes it before the assignment.
+func configFirst(p *gpu.PartitionWant) string {
+	if len(p.ConfigIDs()) > 0 {
+		return "Write `partition = { configs = [...] }` with the id of the config and those that are named already, so that all of them " +
+			"come first."
+	}
+	return "Write `partition = { config = ... }` with the id of the config, so that the config comes first."
+}
 
 // done is what becomes of a resource by a plan.
 func done(p change.Change) string {
@@ -116,7 +124,7 @@ func drainComesLate(checked change.Change, o whatif.DrainOrder) Finding {
 	f.Found = fmt.Sprintf("If %s is %s before %s is %s, %s", whatif.Label(o.First), done(o.First),
 		whatif.Label(o.Config), done(o.Config), f.Found)
 	if a := o.First.Want.Assignment; a != nil && a.Partition != nil {
-		f.Fix = configFirst
+		f.Fix = configFirst(a.Partition)
 	}
 	if checked.Token == o.First.Token {
 		f.Other = whatif.Label(o.Config)

@@ -193,6 +193,9 @@ func reportUnlike(r *run, g group, most likeness, path string) {
 			"wherever it runs.", r.label())
 		f.Fix = "Leave the GPUs that differ out with `selector = { models = [" + quote(most.model) +
 			"] }` or `selector = { gpu_ids = ... }`, and give them a resource of their own."
+		if c := r.Plan.Want.Config; c != nil && c.Kind == gpu.KindGPUP {
+			f.Fix += " VMs take a partition of either with `partition = { configs = [...] }`."
+		}
 		if c := r.Plan.Want.Config; c != nil && c.Kind == gpu.KindMIG {
 			// That each of them has the profiles is the business of mig-profile-supported.
 			f.Level = Warning
@@ -328,7 +331,8 @@ func reportUnlikeNeighbours(r *run, g group, most likeness, path string) {
 		h := r.At(key)
 		for i := range h.GPUs {
 			n := member{key, &h.GPUs[i], likenessOf(&h.GPUs[i])}
-			if whatif.Partitions(n.gpu) && !gpu.HasID(r.Plan.Want.Config.GPUs[key], n.gpu.ID) && n.likeness.differs(most) != same {
+			if whatif.Partitions(n.gpu) && !gpu.HasID(r.Plan.Want.Config.GPUs[key], n.gpu.ID) && n.likeness.differs(most) != same &&
+				!r.ownConfigCovers(h, n.gpu.ID) {
 				unlike = append(unlike, n)
 			}
 		}
@@ -341,8 +345,19 @@ func reportUnlikeNeighbours(r *run, g group, most likeness, path string) {
 		Wanted: "All partitionable GPUs of a cluster should be of the same vendor, model and memory size: Hyper-V takes a partition from any " +
 			"of them, " +
 			"on any node where a VM starts.",
-		Fix: "Exclude these GPUs from partitioning, for example with a gpu_pool, or move them to another cluster.",
+		Fix: "Exclude these GPUs from partitioning, for example with a gpu_pool, or give them a gpu_partition_config of their own and let VMs " +
+			"take a partition of either: `partition = { configs = [...] }`.",
 	}, "neighbour", unlike)
+}
+
+// ownConfigCovers tells whether another config of this state has a GPU.
+func (r *run) ownConfigCovers(h *gpu.Host, id string) bool {
+	for c := range h.ClaimsOf(gpu.ClaimConfig) {
+		if c.Owner == r.Owner && !gpu.SameID(c.ID, r.Plan.Want.Config.ID) && c.Covers(id) {
+			return true
+		}
+	}
+	return false
 }
 
 func checkHomogeneousLayout(r *run) {
@@ -444,6 +459,10 @@ func reportLeftoverLayouts(r *run, c *gpu.PartitionConfig, h *gpu.Host) {
 			lines = append(lines, fmt.Sprintf("%s (%s%s)", gpuOn(host, s.GPU), plural(count, "partition"), by))
 		}
 	}
+	fix := "Cover all nodes with this configuration: `cluster = " + quote(h.Cluster.Name) + "` instead of `hosts`, or list the missing hosts."
+	if c.Scope.Cluster != "" {
+		fix = "Give these GPUs a gpu_partition_config of their own with the same count."
+	}
 	r.reportGPUs(Finding{
 		Level: Warning,
 		Path:  "gpu_p.partition_count",
@@ -451,7 +470,6 @@ func reportLeftoverLayouts(r *run, c *gpu.PartitionConfig, h *gpu.Host) {
 		Found: fmt.Sprintf("Cluster %s also has GPUs with another partition count: %s.", quote(h.Cluster.Name), join(lines)),
 		Wanted: fmt.Sprintf("%s wants %s on each GPU, and all GPUs of a cluster should have the same count.",
 			r.label(), plural(c.Count, "partition")),
-		Fix: "Cover all nodes with this configuration: `cluster = " + quote(h.Cluster.Name) +
-			"` instead of `hosts`, or list the missing hosts.",
+		Fix: fix,
 	}, "leftover", other)
 }

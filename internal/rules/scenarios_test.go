@@ -1232,6 +1232,11 @@ func vmScenarios() []scenario {
 	asserted.Assignment.Partition.VRAM = ptr(4000 * gpu.MiB)
 	ofVDI := partition("a", "hv01")
 	ofVDI.Assignment.Partition.Config = "vdi"
+	ofEither := func() gpu.Want {
+		w := partition("a", "hv01")
+		w.Assignment.Partition.Configs = []string{"a16", "vdi"}
+		return w
+	}
 	quotas := partition("a", "hv01")
 	quotas.Assignment.Partition.Quotas.Compute = gpu.Quota{Min: ptr(uint64(10)), Max: ptr(uint64(5))}
 	tooBig := partition("a", "hv01")
@@ -1348,6 +1353,46 @@ func vmScenarios() []scenario {
 				return w, create("t", gpu.Want{Assignment: ptr(*ofVDI.Assignment)})
 			},
 			satisfy: func(w *rules.World, _ *change.Change) { put(w, "c", config("vdi", 4, "hv01", "hv02")) },
+		},
+		{
+			rule: "partition-of-config", name: "none of several on a possible owner", level: rules.Error, path: "partition.configs",
+			says: []string{`"hv02"`, `"a16" and "vdi"`},
+			build: func() (rules.World, change.Change) {
+				h := host("hv01", vm("a", gpu.VMOff))
+				h.VMs[0].Clustered = true
+				w := clustered(h, host("hv02"))
+				put(&w, "c", config("vdi", 4, "hv01"))
+				put(&w, "d", config("a16", 4, "hv03"))
+				return w, create("t", ofEither())
+			},
+			satisfy: func(w *rules.World, _ *change.Change) { put(w, "d", config("a16", 4, "hv02")) },
+		},
+		{
+			rule: "partition-of-config", name: "another size of another config", level: rules.Error, path: "partition.config",
+			says: []string{gpu1, `"hv02"`, "7600 MiB", `any of the configs "a16" and "vdi"`},
+			build: func() (rules.World, change.Change) {
+				h := host("hv01", vm("a", gpu.VMOff))
+				h.VMs[0].Clustered = true
+				other := host("hv02")
+				other.GPUs[1].Partitionable.Count, other.GPUs[1].Partitionable.VRAM.Min = 2, uint64(7600*gpu.MiB)
+				w := clustered(h, other)
+				c, d := config("vdi", 4, "hv01", "hv02"), config("a16", 2, "hv02")
+				c.Config.GPUs["hv02"], d.Config.GPUs["hv02"] = []string{gpu0}, []string{gpu1}
+				put(&w, "c", c)
+				put(&w, "d", d)
+				return w, create("t", gpu.Want{Assignment: ptr(*ofVDI.Assignment)})
+			},
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want = ofEither() },
+		},
+		{
+			rule: "known-config", name: "one of several", level: rules.Error, path: "partition.configs", says: []string{`"a16"`},
+			build: func() (rules.World, change.Change) {
+				w, p := given(ofVDI, none)()
+				put(&w, "c", config("vdi", 4, "hv01"))
+				p.Want = ofEither()
+				return w, p
+			},
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want = gpu.Want{Assignment: ptr(*ofVDI.Assignment)} },
 		},
 		{
 			rule: "partition-of-config", name: "pinned beside it", level: rules.Error, path: "partition.gpu_id", says: []string{gpu1, `"vdi"`},

@@ -286,8 +286,8 @@ func subjects(p change.Change) []string {
 				out = append(out, SharesOf(w.Share.Pool))
 			}
 		}
-		config, pool := w.Uses()
-		for _, id := range []string{config, pool} {
+		configs, pool := w.Uses()
+		for _, id := range append(slices.Clip(configs), pool) {
 			if id != "" {
 				out = append(out, UsersOf(id))
 			}

@@ -124,12 +124,12 @@ func (r *Run) HadPartition(at Located) bool {
 	return ok && r.Ours(c)
 }
 
-// ConfigOfClaim is the config of which a VM was assigned a partition, "" for none.
-func (r *Run) ConfigOfClaim(host string, vm *gpu.VM) string {
+// ConfigsOfClaim are the configs of which a VM was assigned a partition.
+func (r *Run) ConfigsOfClaim(host string, vm *gpu.VM) []string {
 	if c, ok := r.ClaimOnVM(host, vm.ID); ok && c.Want.Assignment != nil && c.Want.Assignment.Partition != nil {
-		return c.Want.Assignment.Partition.Config
+		return c.Want.Assignment.Partition.ConfigIDs()
 	}
-	return ""
+	return nil
 }
 
 // MayYieldVM tells whether a VM's assignment is one of this state that the run has not planned

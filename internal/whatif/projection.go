@@ -36,13 +36,16 @@ func (r Future) fleetNow() fleetAt { return fleetAt{r.Fleet, r.Fleet.changes} }
 
 // configured is a host once a partition config of the run is made there, if it can be. The
 // assignments that refer to it ask one after the other.
-func (r Future) configured(host string, h *gpu.Host, e *Entry) gpu.Host {
-	p := projection{of: h, claims: r.Fleet.claimsElsewhere(host, h), made: []*Entry{e}}
+func (r Future) configured(host string, h *gpu.Host, made []*Entry) gpu.Host {
+	p := projection{of: h, claims: r.Fleet.claimsElsewhere(host, h), made: made}
 	last, _ := r.Book.configured.Load(host)
-	if was, ok := last.(projection); ok && was.of == h && slices.Equal(was.claims, p.claims) && was.made[0] == e {
+	if was, ok := last.(projection); ok && was.of == h && slices.Equal(was.claims, p.claims) && slices.Equal(was.made, made) {
 		return was.host
 	}
-	p.host, _ = r.after(r.withClaims(host, h), host, e.Plan)
+	p.host = r.withClaims(host, h)
+	for _, e := range made {
+		p.host, _ = r.after(p.host, host, e.Plan)
+	}
 	r.Book.configured.Store(host, p)
 	return p.host
 }

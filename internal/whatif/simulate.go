@@ -124,13 +124,19 @@ func (r *Run) simulate(host string, h *gpu.Host, p change.Change) change.Forecas
 		return change.Forecast{Host: host}
 	}
 	known := r.withClaims(host, h)
-	if a := p.Want.Assignment; a != nil && a.Partition != nil && a.Partition.Config != "" && !r.Mode.Past {
-		for e := range r.Others(ConfigNamed(a.Partition.Config)) { // which is made before
-			if !e.Plan.Unchanged {
-				after := r.Future().configured(host, h, e)
-				if _, stays := after.VM(cmp.Or(a.VMID, a.VM)); stays { // else it was drained, and comes back
-					known = after
+	if a := p.Want.Assignment; a != nil && a.Partition != nil && !r.Mode.Past {
+		var before []*Entry
+		for _, id := range a.Partition.ConfigIDs() {
+			for e := range r.Others(ConfigNamed(id)) {
+				if !e.Plan.Unchanged {
+					before = append(before, e)
 				}
+			}
+		}
+		if len(before) > 0 {
+			after := r.Future().configured(host, h, before)
+			if _, stays := after.VM(cmp.Or(a.VMID, a.VM)); stays { // else it was drained, and comes back
+				known = after
 			}
 		}
 	}

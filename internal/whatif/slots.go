@@ -36,6 +36,9 @@ func (s Slot) Likeness(o Slot) bool {
 	return Within(a, b, EstimateTolerance)
 }
 
+// LikeAny tells whether a slot gives partitions of the size of one of some others.
+func (s Slot) LikeAny(of []Slot) bool { return slices.ContainsFunc(of, s.Likeness) }
+
 // Size is the memory of one partition, and whether the host has said so; at another
 // count than the present one it is an estimate.
 func (s Slot) Size() (size gpu.Bytes, exact bool) {
@@ -68,14 +71,16 @@ func slotsOf(h, then *gpu.Host) []Slot {
 	return out
 }
 
-// ConfigSlots are the slots of a host that a config covers once the plans of the run are
+// ConfigSlots are the slots of a host that some configs cover once the plans of the run are
 // made real.
-func (r Future) ConfigSlots(host, id string) []Slot {
+func (r Future) ConfigSlots(host string, ids ...string) []Slot {
 	return slices.DeleteFunc(r.Slots(host, r.Fleet.byName[host]), func(s Slot) bool {
-		if c := r.Plan.Want.Config; c != nil && gpu.SameID(c.ID, id) { // also as it was before
-			return !gpu.HasID(c.GPUs[host], s.GPU.ID)
+		if c := r.Plan.Want.Config; c != nil && gpu.HasID(ids, c.ID) { // also as it was before
+			if gpu.HasID(c.GPUs[host], s.GPU.ID) || s.Config != nil && gpu.SameID(s.Config.ID, c.ID) {
+				return !gpu.HasID(c.GPUs[host], s.GPU.ID)
+			}
 		}
-		return s.Config == nil || !gpu.SameID(s.Config.ID, id)
+		return s.Config == nil || !gpu.HasID(ids, s.Config.ID)
 	})
 }
 
@@ -87,11 +92,11 @@ func (r Future) Choices(at Located, p *gpu.PartitionWant, host string) []Slot {
 	if p.PinnedGPU != "" {
 		return slices.DeleteFunc(all, func(s Slot) bool { return !gpu.SameID(s.GPU.ID, p.PinnedGPU) })
 	}
-	if p.Config == "" || at.VM.Clustered {
+	if len(p.ConfigIDs()) == 0 || at.VM.Clustered {
 		return all
 	}
-	own := r.ConfigSlots(host, p.Config)
-	if len(own) == 0 || !slices.ContainsFunc(all, func(s Slot) bool { return !s.Likeness(own[0]) }) {
+	own := r.ConfigSlots(host, p.ConfigIDs()...)
+	if len(own) == 0 || !slices.ContainsFunc(all, func(s Slot) bool { return !s.LikeAny(own) }) {
 		return all
 	}
 	return own
@@ -114,12 +119,12 @@ type Demand struct {
 	on   string  // the GPU whose partition it keeps while it stays
 }
 
-// BoundTo is the config that the partition of a VM is bound to, "" for none.
-func (d Demand) boundTo() string {
+// boundTo are the configs that the partition of a VM is bound to.
+func (d Demand) boundTo() []string {
 	if d.Asks == nil {
-		return ""
+		return nil
 	}
-	return d.Asks.Config
+	return d.Asks.ConfigIDs()
 }
 
 // Demands lists who has a partition on the host after this run, by folded VM id.
@@ -266,7 +271,7 @@ func PinsAny(h *gpu.Host) bool {
 // GPUs, which is chosen only then.
 func startsWith(v Demand, slots []Slot) *starter {
 	out := &starter{name: v.Name, held: map[string]int{}, pinned: map[string]int{}}
-	own := slices.DeleteFunc(slices.Clone(slots), func(s Slot) bool { return s.Config == nil || !gpu.SameID(s.Config.ID, v.boundTo()) })
+	own := slices.DeleteFunc(slices.Clone(slots), func(s Slot) bool { return s.Config == nil || !gpu.HasID(v.boundTo(), s.Config.ID) })
 	for _, a := range v.VM.PartitionAdapters {
 		at := slices.IndexFunc(slots, func(s Slot) bool { return gpu.SameID(s.GPU.ID, a.PinnedGPU) })
 		switch {
@@ -334,7 +339,7 @@ type Contest struct {
 	Slots    []Slot
 	Others   map[string]Demand
 	Pinned   bool // the slot is the one GPU that the assignment pins the VM to
-	OfConfig bool // the slots are those of the assignment's config, whose sizes differ from others
+	OfConfig bool // the slots are those of the assignment's configs, whose sizes differ from others
 }
 
 // Contest is that of an assignment's VM. It asks for nothing where the VM has its partition already,
@@ -354,7 +359,7 @@ func (r Future) Contest(at Located, a *gpu.Assignment) (c Contest, asks bool) {
 		return c, c.narrowToGPU(pin, moves)
 	}
 	if choices := r.Choices(at, a.Partition, at.Key); len(choices) < len(c.Slots) {
-		c.narrowToConfig(a.Partition.Config, choices)
+		c.narrowToConfigs(a.Partition.ConfigIDs(), choices)
 	}
 	return c, true
 }
@@ -385,12 +390,13 @@ func (c *Contest) narrowToGPU(id string, moves bool) bool {
 	return takes || !moves || of.Count != of.GPU.Partitionable.Count // of those that have it now, and keep it, the steps tell
 }
 
-// narrowToConfig leaves the slots of a config: their sizes differ, so that whoever names the config is
+// narrowToConfigs leaves the slots of some configs: their sizes differ from the others', so that whoever names the configs is
 // pinned to these.
-func (c *Contest) narrowToConfig(id string, choices []Slot) {
+func (c *Contest) narrowToConfigs(ids []string, choices []Slot) {
 	c.Slots, c.OfConfig = choices, true
 	maps.DeleteFunc(c.Others, func(vm string, d Demand) bool {
-		return !gpu.SameID(d.boundTo(), id) && !slices.ContainsFunc(choices, func(s Slot) bool {
+		named := slices.ContainsFunc(d.boundTo(), func(id string) bool { return gpu.HasID(ids, id) })
+		return !named && !slices.ContainsFunc(choices, func(s Slot) bool {
 			return gpu.SameID(d.pinned, s.GPU.ID) || gpu.HasID(HolderIDs(s.GPU), vm)
 		})
 	})

@@ -36,8 +36,8 @@ output "node_labels" {
 output "devices" {
   description = "UUIDs of the MIG devices by host, GPU and place. They are new each time that an instance is made."
   value = {
-    for host, gpus in gpu_partition_config.this.gpus : host => {
-      for id, gpu in gpus : id => { for instance in gpu.instances : "${instance.profile}@${instance.start}" => instance.uuid }
+    for host, on in gpu_partition_config.this.gpus : host => {
+      for id, gpu in on.gpus : id => { for instance in gpu.instances : "${instance.profile}@${instance.start}" => instance.uuid }
     }
   }
 }

@@ -27,7 +27,7 @@ resource "gpu_partition_config" "training" {
 # What a workload needs to find its instance.
 output "devices" {
   value = {
-    for id, g in gpu_partition_config.training.gpus["hgx02"] :
+    for id, g in gpu_partition_config.training.gpus["hgx02"].gpus :
     id => { for i in g.instances : "${i.profile}@${i.start}" => i.uuid }
   }
 }

@@ -25,7 +25,7 @@ resource "gpu_partition_config" "workstations" {
 # devices, else the PCI address of the virtual function.
 output "devices" {
   value = {
-    for id, g in gpu_partition_config.desktops.gpus["kvm01"] :
+    for id, g in gpu_partition_config.desktops.gpus["kvm01"].gpus :
     id => [for v in g.vgpus : coalesce(v.uuid, v.address)]
   }
 }

@@ -61,9 +61,13 @@ func decodeConfigGPUs(v tftypes.Value) ([]dra.GPU, error) {
 	}
 	var out []dra.GPU
 	for _, host := range slices.Sorted(maps.Keys(hosts)) {
-		gpus, err := object(hosts[host])
+		on, err := object(hosts[host])
 		if err != nil {
 			return nil, fmt.Errorf("%q: %w", host, err)
+		}
+		gpus, err := object(on["gpus"])
+		if err != nil {
+			return nil, fmt.Errorf("%q: gpus: %w", host, err)
 		}
 		for _, id := range slices.Sorted(maps.Keys(gpus)) {
 			g := dra.GPU{Host: host, UUID: id}

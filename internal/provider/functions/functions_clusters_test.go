@@ -46,10 +46,11 @@ func TestClusterFunctionsRefuse(t *testing.T) {
 		`dra_resources({ name = "ml" })`: `There is no device`,
 		`dra_resources({ name = "ml", gpu = 1 })`: `There is no attribute "gpu", ` +
 			`but gpus, name, namespace`,
-		`dra_resources({ name = "ml", gpus = { h = 1 } })`: `Gpus: "h": an object is wanted`,
-		`dra_resources({ name = "ml", gpus = { h = { g = { layout = "mig:1g.10gb@0", instances = [{}] } } } })`: `instances: entry 1: profile: ` +
-			`a string is wanted`,
-		`dra_resources({ name = "ml", gpus = { h = { GPU-1 = { layout = "mps:default" } } } })`: `the layout "mps:default", by ` +
+		`dra_resources({ name = "ml", gpus = { h = 1 } })`:  `Gpus: "h": an object is wanted`,
+		`dra_resources({ name = "ml", gpus = { h = {} } })`: `Gpus: "h": gpus: an object is wanted`,
+		`dra_resources({ name = "ml", gpus = { h = { gpus = { g = { layout = "mig:1g.10gb@0", instances = [{}] } } } } })`: `instances: ` +
+			`entry 1: profile: a string is wanted`,
+		`dra_resources({ name = "ml", gpus = { h = { gpus = { GPU-1 = { layout = "mps:default" } } } } })`: `the layout "mps:default", by ` +
 			`which its host shares it`,
 		`slurm_gres({})`:                         `Nodes: a list is wanted`,
 		`slurm_gres([])`:                         `There is no node`,

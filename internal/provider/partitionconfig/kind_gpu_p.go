@@ -2,7 +2,6 @@ package partitionconfig
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
 	"github.com/hashicorp/terraform-plugin-framework/attr"
@@ -40,8 +39,16 @@ var gpuPKind = layoutKind{
 	},
 	describe: func(_ context.Context, out *gpuModel, _ gpu.PartitionConfig, _ *gpu.Host, g *gpu.GPU, _ *diag.Diagnostics) {
 		p := g.Partitionable
-		out.Layout = types.StringValue(fmt.Sprintf("gpu_p:%d", p.Count))
+		out.Layout = types.StringValue(gpu.Layout{Partitions: p.Count}.Text(gpu.KindGPUP))
 		out.PartitionCount, out.PartitionVRAMMiB = types.Int64Value(int64(p.Count)), object.MiBFromBytes(p.PartitionVRAM().Known())
+	},
+	foresee: func(g gpuModel, c gpu.PartitionConfig) gpuModel {
+		count := types.Int64Value(int64(c.Count))
+		if !g.PartitionCount.Equal(count) || g.PartitionVRAMMiB.IsNull() {
+			g.PartitionVRAMMiB = types.Int64Unknown()
+		}
+		g.Layout, g.PartitionCount = types.StringValue(gpu.Layout{Partitions: c.Count}.Text(c.Kind)), count
+		return g
 	},
 }
 

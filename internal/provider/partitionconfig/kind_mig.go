@@ -5,7 +5,6 @@ import (
 	"context"
 	"slices"
 
-	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
@@ -24,6 +23,17 @@ var migKind = layoutKind{
 	describe: func(ctx context.Context, out *gpuModel, _ gpu.PartitionConfig, _ *gpu.Host, g *gpu.GPU, diags *diag.Diagnostics) {
 		out.describeMIG(ctx, g, diags)
 	},
+	foresee: func(g gpuModel, c gpu.PartitionConfig) gpuModel {
+		g.Layout, g.Instances = types.StringUnknown(), types.ListUnknown(instanceType)
+		if c.MIG.Off || len(c.MIG.Placements) > 0 { // where others go the GPU decides, by those that it has
+			at := gpu.MIGState{Enabled: !c.MIG.Off, Placements: c.MIG.Placements}
+			g.Layout = types.StringValue(gpu.Layout{MIG: &at}.Text(c.Kind))
+		}
+		if c.MIG.Off {
+			g.Instances = noInstances
+		}
+		return g
+	},
 }
 
 type instanceModel struct {
@@ -32,10 +42,6 @@ type instanceModel struct {
 	MemoryMiB *int64  `tfsdk:"memory_mib"`
 	UUID      *string `tfsdk:"uuid"`
 }
-
-var instanceType = types.ObjectType{AttrTypes: map[string]attr.Type{
-	"profile": types.StringType, "start": types.Int64Type, "memory_mib": types.Int64Type, "uuid": types.StringType,
-}}
 
 func (m *gpuModel) describeMIG(ctx context.Context, g *gpu.GPU, diags *diag.Diagnostics) {
 	m.Layout = types.StringValue("mig:" + g.MIG.State().String())

@@ -28,6 +28,11 @@ var mpsKind = layoutKind{
 		return layout.EncodeMPS(ctx, c.MPS, diags)
 	},
 	describe: describeSharing,
+	foresee: func(g gpuModel, c gpu.PartitionConfig) gpuModel {
+		mode := cmp.Or(c.MPS.ComputeMode, gpu.ComputeExclusiveProcess)
+		g.Layout = types.StringValue(gpu.Layout{ComputeMode: mode}.Text(c.Kind))
+		return g
+	},
 }
 
 func describeSharing(_ context.Context, out *gpuModel, c gpu.PartitionConfig, h *gpu.Host, g *gpu.GPU, _ *diag.Diagnostics) {

@@ -25,4 +25,8 @@ var timeSlicingKind = layoutKind{
 		return layout.EncodeTimeSlicing(ctx, c.TimeSlicing, diags)
 	},
 	describe: describeSharing,
+	foresee: func(g gpuModel, c gpu.PartitionConfig) gpuModel {
+		g.Layout = types.StringValue(gpu.Layout{TimeSlice: c.TimeSlicing.Interval}.Text(c.Kind))
+		return g
+	},
 }

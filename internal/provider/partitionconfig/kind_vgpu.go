@@ -5,7 +5,6 @@ import (
 	"context"
 	"slices"
 
-	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
@@ -27,6 +26,10 @@ var vgpuKind = layoutKind{
 	describe: func(ctx context.Context, out *gpuModel, _ gpu.PartitionConfig, _ *gpu.Host, g *gpu.GPU, diags *diag.Diagnostics) {
 		out.describeVGPUs(ctx, g.VGPU, diags)
 	},
+	foresee: func(g gpuModel, _ gpu.PartitionConfig) gpuModel {
+		g.Layout, g.VGPUs = types.StringUnknown(), types.ListUnknown(vgpuType)
+		return g
+	},
 }
 
 // vgpuModel is one vGPU. Who holds it is left out: that changes without a change of ours.
@@ -36,10 +39,6 @@ type vgpuModel struct {
 	Address  *string `tfsdk:"address"`
 	UUID     *string `tfsdk:"uuid"`
 }
-
-var vgpuType = types.ObjectType{AttrTypes: map[string]attr.Type{
-	"type": types.StringType, "function": types.Int64Type, "address": types.StringType, "uuid": types.StringType,
-}}
 
 func (m *gpuModel) describeVGPUs(ctx context.Context, v *gpu.VGPU, diags *diag.Diagnostics) {
 	m.Layout = types.StringValue(v.State().String())

@@ -3,7 +3,6 @@ package partitionconfig
 import (
 	"context"
 
-	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/objectplanmodifier"
@@ -23,6 +22,8 @@ type layoutKind struct {
 	decode   func(context.Context, types.Object, *gpu.PartitionConfig, *diag.Diagnostics)
 	encode   func(context.Context, gpu.PartitionConfig, *diag.Diagnostics) types.Object
 	describe func(context.Context, *gpuModel, gpu.PartitionConfig, *gpu.Host, *gpu.GPU, *diag.Diagnostics)
+	// foresee is what becomes of a GPU's entry when its layout changes, as far as the configuration tells.
+	foresee func(gpuModel, gpu.PartitionConfig) gpuModel
 }
 
 // layoutKinds are in the order of gpu.Kinds.
@@ -57,26 +58,6 @@ func describe(ctx context.Context, c gpu.PartitionConfig, h *gpu.Host, g *gpu.GP
 	}
 	return out
 }
-
-// gpuModel is one GPU in the attribute gpus.
-type gpuModel struct {
-	Model            types.String `tfsdk:"model"`
-	Address          types.String `tfsdk:"address"`
-	Layout           types.String `tfsdk:"layout"`
-	PartitionCount   types.Int64  `tfsdk:"partition_count"`
-	PartitionVRAMMiB types.Int64  `tfsdk:"partition_vram_mib"`
-	Instances        types.List   `tfsdk:"instances"`
-	VGPUs            types.List   `tfsdk:"vgpus"`
-}
-
-var (
-	gpuType = types.ObjectType{AttrTypes: map[string]attr.Type{
-		"model": types.StringType, "address": types.StringType, "layout": types.StringType,
-		"partition_count": types.Int64Type, "partition_vram_mib": types.Int64Type, "instances": types.ListType{ElemType: instanceType},
-		"vgpus": types.ListType{ElemType: vgpuType},
-	}}
-	gpusOfHostType = types.MapType{ElemType: gpuType}
-)
 
 // otherKind replaces the config when it becomes one of another kind.
 func otherKind() planmodifier.Object {

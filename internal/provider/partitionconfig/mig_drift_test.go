@@ -161,7 +161,7 @@ func TestAccPartitionConfig_StateFromBeforeMIGIsReadable(t *testing.T) {
 		delete(attributes, name)
 	}
 	for _, host := range below(t, attributes, "gpus") {
-		for _, g := range below(t, host) {
+		for _, g := range below(t, host, "gpus") {
 			delete(below(t, g), "address")
 			delete(below(t, g), "instances")
 			delete(below(t, g), "vgpus")

@@ -76,12 +76,12 @@ func TestAccPartitionConfig_MIGLifecycle(t *testing.T) {
 				plancheck.ExpectKnownValue(rig.ML, rig.Jsonpath("partition_vram_mib"), knownvalue.Null()),
 			}},
 			ConfigStateChecks: []statecheck.StateCheck{
-				statecheck.ExpectKnownValue(rig.ML, rig.Jsonpath("gpus", "hgx01", rig.MIGGPU(0), "layout"),
+				statecheck.ExpectKnownValue(rig.ML, rig.Jsonpath("gpus", "hgx01", "gpus", rig.MIGGPU(0), "layout"),
 					text("mig:2g.20gb@0+1g.10gb@2+1g.10gb@3+3g.40gb@4")),
-				statecheck.ExpectKnownValue(rig.ML, rig.Jsonpath("gpus", "hgx01", rig.MIGGPU(1), "address"), text("0000:1b:00.0")),
-				statecheck.ExpectKnownValue(rig.ML, rig.Jsonpath("gpus", "hgx01", rig.MIGGPU(1), "partition_count"), knownvalue.Null()),
-				statecheck.ExpectKnownValue(rig.ML, rig.Jsonpath("gpus", "hgx01", rig.MIGGPU(1), "instances"), knownvalue.ListSizeExact(4)),
-				statecheck.ExpectKnownValue(rig.ML, rig.Jsonpath("gpus", "hgx01", rig.MIGGPU(1), "instances", 3),
+				statecheck.ExpectKnownValue(rig.ML, rig.Jsonpath("gpus", "hgx01", "gpus", rig.MIGGPU(1), "address"), text("0000:1b:00.0")),
+				statecheck.ExpectKnownValue(rig.ML, rig.Jsonpath("gpus", "hgx01", "gpus", rig.MIGGPU(1), "partition_count"), knownvalue.Null()),
+				statecheck.ExpectKnownValue(rig.ML, rig.Jsonpath("gpus", "hgx01", "gpus", rig.MIGGPU(1), "instances"), knownvalue.ListSizeExact(4)),
+				statecheck.ExpectKnownValue(rig.ML, rig.Jsonpath("gpus", "hgx01", "gpus", rig.MIGGPU(1), "instances", 3),
 					knownvalue.ObjectExact(map[string]knownvalue.Check{
 						"profile": text("3g.40gb"), "start": number(4), "memory_mib": knownvalue.NotNull(), "uuid": knownvalue.NotNull(),
 					})),
@@ -114,7 +114,7 @@ func TestAccPartitionConfig_MIGLifecycle(t *testing.T) {
 		resource.TestStep{ // MIG mode without instances
 			Config: r.Block() + rig.MIGOf("ml", `profiles = {}`),
 			ConfigStateChecks: []statecheck.StateCheck{
-				statecheck.ExpectKnownValue(rig.ML, rig.Jsonpath("gpus", "hgx01", rig.MIGGPU(0), "layout"), text("mig:none")),
+				statecheck.ExpectKnownValue(rig.ML, rig.Jsonpath("gpus", "hgx01", "gpus", rig.MIGGPU(0), "layout"), text("mig:none")),
 			},
 			Check: rig.Then(func() { r.WantLayout("", 0, 1) }),
 		},
@@ -341,7 +341,7 @@ func TestAccPartitionConfig_ChangeOfKindReplacesTheConfig(t *testing.T) {
 			ConfigPlanChecks: rig.Planned(rig.VDI, plancheck.ResourceActionReplace),
 			ConfigStateChecks: []statecheck.StateCheck{
 				statecheck.ExpectKnownValue(rig.VDI, rig.Jsonpath("mig"), knownvalue.Null()),
-				statecheck.ExpectKnownValue(rig.VDI, rig.Jsonpath("gpus", "hv01", rig.GPU0, "instances"), knownvalue.Null()),
+				statecheck.ExpectKnownValue(rig.VDI, rig.Jsonpath("gpus", "hv01", "gpus", rig.GPU0, "instances"), knownvalue.Null()),
 			},
 		},
 	)

@@ -115,24 +115,6 @@ func prior(ctx context.Context, m *model, diags *diag.Diagnostics) gpu.Want {
 	return gpu.Want{Config: &c}
 }
 
-func (m *model) gpus(diags *diag.Diagnostics) map[string]map[string]gpuModel {
-	out := map[string]map[string]gpuModel{}
-	if m == nil {
-		return out
-	}
-	for host, of := range m.GPUs.Elements() {
-		gpus, _ := of.(types.Map)
-		out[host] = map[string]gpuModel{}
-		for id, of := range gpus.Elements() {
-			o, _ := of.(types.Object)
-			if g := object.Decode[gpuModel](o, diags); g != nil {
-				out[host][id] = *g
-			}
-		}
-	}
-	return out
-}
-
 // held are the hosts of which the state has something.
 func (m *model) held(diags *diag.Diagnostics) []string {
 	return slices.Sorted(maps.Keys(m.gpus(diags)))

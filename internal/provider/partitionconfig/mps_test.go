@@ -31,8 +31,9 @@ func TestAccPartitionConfig_MPSLifecycle(t *testing.T) {
 				plancheck.ExpectKnownValue(rig.SharedGPUs, rig.Jsonpath("partition_vram_mib"), null),
 			}},
 			ConfigStateChecks: []statecheck.StateCheck{
-				statecheck.ExpectKnownValue(rig.SharedGPUs, rig.Jsonpath("gpus", "gpu01", rig.SharedCard(1), "layout"), text("mps:exclusive_process")),
-				statecheck.ExpectKnownValue(rig.SharedGPUs, rig.Jsonpath("gpus", "gpu01", rig.SharedCard(1), "instances"), null),
+				statecheck.ExpectKnownValue(rig.SharedGPUs, rig.Jsonpath("gpus", "gpu01", "gpus", rig.SharedCard(1), "layout"),
+					text("mps:exclusive_process")),
+				statecheck.ExpectKnownValue(rig.SharedGPUs, rig.Jsonpath("gpus", "gpu01", "gpus", rig.SharedCard(1), "instances"), null),
 				statecheck.ExpectKnownValue(rig.SharedGPUs, rig.Jsonpath("mps_daemons", "gpu01"), knownvalue.ListSizeExact(1)),
 				statecheck.ExpectKnownValue(rig.SharedGPUs, rig.Jsonpath("mps_daemons", "gpu01", 0), knownvalue.ObjectExact(map[string]knownvalue.Check{
 					"name": text("inference"), "pipe_directory": knownvalue.NotNull(), "mig_instance": null,
@@ -59,7 +60,8 @@ func TestAccPartitionConfig_MPSLifecycle(t *testing.T) {
 		resource.TestStep{
 			Config: r.Block() + rig.MPSOf(`multi_user = true, compute_mode = "default"`),
 			ConfigStateChecks: []statecheck.StateCheck{
-				statecheck.ExpectKnownValue(rig.SharedGPUs, rig.Jsonpath("gpus", "gpu01", rig.SharedCard(0), "layout"), text("mps:default")),
+				statecheck.ExpectKnownValue(rig.SharedGPUs, rig.Jsonpath("gpus", "gpu01", "gpus", rig.SharedCard(0), "layout"),
+					text("mps:default")),
 			},
 			Check: rig.Then(func() {
 				r.WantDaemons("gpu01", "all users"+rig.BothCards())
@@ -347,7 +349,8 @@ func TestAccPartitionConfig_TimeSlicingLifecycle(t *testing.T) {
 				plancheck.ExpectUnknownValue(rig.SharedGPUs, rig.Jsonpath("gpus")),
 			}},
 			ConfigStateChecks: []statecheck.StateCheck{
-				statecheck.ExpectKnownValue(rig.SharedGPUs, rig.Jsonpath("gpus", "gpu01", rig.SharedCard(0), "layout"), text("time_slicing:long")),
+				statecheck.ExpectKnownValue(rig.SharedGPUs, rig.Jsonpath("gpus", "gpu01", "gpus", rig.SharedCard(0), "layout"),
+					text("time_slicing:long")),
 				statecheck.ExpectKnownValue(rig.SharedGPUs, rig.Jsonpath("drift"), knownvalue.ListSizeExact(0)),
 			},
 			Check: rig.Then(func() {

@@ -14,7 +14,6 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 )
 
@@ -61,19 +60,8 @@ func (m *model) observe(ctx context.Context, c gpu.PartitionConfig, hosts []stri
 			"and has not been given up yet"})
 	}
 
-	sizes := map[types.Int64]bool{}
-	for _, gpus := range all {
-		for _, g := range gpus {
-			if !g.PartitionVRAMMiB.IsNull() {
-				sizes[g.PartitionVRAMMiB] = true
-			}
-		}
-	}
-	m.PartitionVRAMMiB = types.Int64Null()
-	if len(sizes) == 1 {
-		m.PartitionVRAMMiB = slices.Collect(maps.Keys(sizes))[0]
-	}
-	m.GPUs = object.MapOf(ctx, gpusOfHostType, all, diags)
+	m.PartitionVRAMMiB = sizeOfAll(all)
+	m.setGPUs(ctx, all, diags)
 	m.setDaemons(ctx, c, daemons, diags)
 	m.Isolation = types.StringValue(string(observedIsolation(c, hosts, v)))
 	m.Drift = report.EncodeDrift(ctx, differs, diags)
@@ -98,7 +86,7 @@ func (m *model) begun(
 			}
 		}
 	}
-	m.GPUs = object.MapOf(ctx, gpusOfHostType, all, diags)
+	m.setGPUs(ctx, all, diags)
 	return v
 }
 
@@ -111,7 +99,7 @@ func (m *model) keepObserved(state *model) {
 // forgetObserved makes the computed attributes unknown that only the hosts can tell after
 // the apply.
 func (m *model) forgetObserved(want gpu.PartitionConfig, known bool) {
-	m.GPUs, m.Daemons = types.MapUnknown(gpusOfHostType), types.MapUnknown(daemonsOfHostType)
+	m.GPUs, m.Daemons = types.MapUnknown(hostType), types.MapUnknown(daemonsOfHostType)
 	m.Drift = report.NoDrift()
 	m.PartitionVRAMMiB, m.Isolation = types.Int64Unknown(), m.plannedIsolation()
 	if known && want.Kind != gpu.KindGPUP {

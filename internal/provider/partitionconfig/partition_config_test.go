@@ -53,7 +53,7 @@ func TestAccPartitionConfig_PartitionConfigLifecycle(t *testing.T) {
 			},
 			ConfigStateChecks: []statecheck.StateCheck{
 				statecheck.ExpectKnownValue(rig.VDI, tfjsonpath.New("partition_vram_mib"), knownvalue.Int64Exact(1896)),
-				statecheck.ExpectKnownValue(rig.VDI, tfjsonpath.New("gpus").AtMapKey("hv02").AtMapKey(rig.GPU1).AtMapKey("layout"),
+				statecheck.ExpectKnownValue(rig.VDI, tfjsonpath.New("gpus").AtMapKey("hv02").AtMapKey("gpus").AtMapKey(rig.GPU1).AtMapKey("layout"),
 					knownvalue.StringExact("gpu_p:8")),
 			},
 			Check: rig.Then(func() {
@@ -384,7 +384,8 @@ func TestAccPartitionConfig_PlanWritesNothingAndAsksEachHostOnce(t *testing.T) {
 func TestAccPartitionConfig_OutputsOfEveryComputedAttributeAreSettledAfterApply(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
-	c := rig.NewCLI(t, r.Block()+rig.HeldConfig(4))
+	const held = "output \"held\" {\n  value = [gpu_vm_assignment.avd-01, gpu_vm_assignment.avd-02]\n}\n"
+	c := rig.NewCLI(t, r.Block()+rig.HeldConfig(4)+held)
 	c.Apply()
 	c.WantNoChanges()
 	c.Write(r.Block() + rig.HeldConfig(8, `max_disruption = "vm_restart"`))

@@ -63,8 +63,10 @@ func of(f *fleet.Fleet) *Resource {
 				return r.Fleet.Snapshot(ctx, slices.Sorted(maps.Keys(prior.Config.GPUs)), fleet.WithClusterPeers)
 			},
 		},
-		Touches: func(c *lifecycle.Call[model]) bool { return c.Plan.GPUs.IsUnknown() },
-		Apply:   r.apply, Permit: r.updatePermission, Read: r.read, Destroy: r.destroy,
+		Touches: func(c *lifecycle.Call[model]) bool {
+			return !object.Known(c.Plan.GPUs) || !c.Plan.Drift.Equal(c.State.Drift) || !r.AsksTheSame(c.Plan, c.State, c.Config)
+		},
+		Apply: r.apply, Permit: r.updatePermission, Read: r.read, Destroy: r.destroy,
 	}
 	return r
 }
@@ -127,11 +129,14 @@ func (r *Resource) replace(ctx context.Context, p *planning) bool {
 	return ends
 }
 
-func (r *Resource) compute(_ context.Context, p *planning) {
+func (r *Resource) compute(ctx context.Context, p *planning) {
 	if p.Unchanged {
 		p.Plan.keepObserved(p.State)
-	} else {
-		p.Plan.forgetObserved(*p.Want.Config, p.Known)
+		return
+	}
+	p.Plan.forgetObserved(*p.Want.Config, p.Known)
+	if p.Known {
+		p.Plan.foresee(ctx, *p.Want.Config, p.State, p.Differs, &p.Resp.Diagnostics)
 	}
 }
 
@@ -250,8 +255,12 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 	for name := range skipped {
 		delete(before, name)
 	}
-	c.Plan.GPUs = object.MapOf(ctx, gpusOfHostType, before, c.Diags)
+	planned := *c.Plan
+	c.Plan.setGPUs(ctx, before, c.Diags)
 	c.Plan.observe(ctx, want, hosts, r.Fleet.Snapshot(ctx, slices.Concat(hosts, slices.Collect(maps.Keys(before)))), c.Diags)
+	if !c.Diags.HasError() {
+		c.Plan.asPlanned(ctx, &planned, c.Diags)
+	}
 	return true
 }
 

@@ -96,17 +96,7 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 					"has changed since stay."),
 				stringvalidator.OneOf(onDestroyKeep, onDestroyRestore)),
 			"timeouts": tfschema.Timeouts(ctx, timeoutText),
-			"gpus": tfschema.ComputedMapOf(gpusOfHostType, "The GPUs that the config covers, by host and GPU id, as the host reports them:"+lines(
-				"`model` (String)",
-				"`address` (String) PCI address. Linux only.",
-				"`layout` (String) Such as `gpu_p:4`, `mig:1g.10gb@0+3g.40gb@4` (profile and first memory slice), `vgpu:2xL40S-12Q`, "+
-					"`mps:exclusive_process` (the compute mode; `mps:none` without a daemon) or `time_slicing:default` (the time slice).",
-				"`partition_count` (Number) Partitions. GPU-P only.",
-				"`partition_vram_mib` (Number) Memory of one partition, in MiB. GPU-P only.",
-				"`instances` (List of Object) MIG instances, each with `profile`, `start` (first memory slice), `memory_mib` and `uuid`. "+
-					"Workloads find their MIG device by its UUID, which is new each time that the instance is created.",
-				"`vgpus` (List of Object) vGPUs, each with `type`, `function` (index of the virtual function; null on the GPU itself), `address` "+
-					"(PCI address) and `uuid` (of a mediated device, else null).")),
+			"gpus":     gpusAttribute(),
 			"mps_daemons": tfschema.ComputedMapOf(daemonsOfHostType, "With MPS, the control daemons of the config, by host; otherwise null. "+
 				"Containers get them from `gpu_share`."+lines(
 				"`name` (String)",

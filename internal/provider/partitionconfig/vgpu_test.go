@@ -30,10 +30,11 @@ func TestAccPartitionConfig_VGPULifecycle(t *testing.T) {
 				plancheck.ExpectUnknownValue(rig.Desks, rig.Jsonpath("gpus")),
 			}},
 			ConfigStateChecks: []statecheck.StateCheck{
-				statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("gpus", "kvm01", rig.VGPUCard(0), "layout"), text("vgpu:4xL40S-12Q")),
-				statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("gpus", "kvm01", rig.VGPUCard(1), "instances"), knownvalue.Null()),
-				statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("gpus", "kvm01", rig.VGPUCard(1), "vgpus"), knownvalue.ListSizeExact(4)),
-				statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("gpus", "kvm01", rig.VGPUCard(1), "vgpus", 3),
+				statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("gpus", "kvm01", "gpus", rig.VGPUCard(0), "layout"),
+					text("vgpu:4xL40S-12Q")),
+				statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("gpus", "kvm01", "gpus", rig.VGPUCard(1), "instances"), knownvalue.Null()),
+				statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("gpus", "kvm01", "gpus", rig.VGPUCard(1), "vgpus"), knownvalue.ListSizeExact(4)),
+				statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("gpus", "kvm01", "gpus", rig.VGPUCard(1), "vgpus", 3),
 					knownvalue.ObjectExact(map[string]knownvalue.Check{
 						"type": text("L40S-12Q"), "function": number(3), "address": knownvalue.NotNull(), "uuid": knownvalue.Null(),
 					})),
@@ -59,7 +60,8 @@ func TestAccPartitionConfig_VGPULifecycle(t *testing.T) {
 		resource.TestStep{ // two sizes switch heterogeneous mode on
 			Config: r.Block() + rig.VGPUOf("desks", rig.MixedDesk),
 			ConfigStateChecks: []statecheck.StateCheck{
-				statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("gpus", "kvm01", rig.VGPUCard(0), "layout"), text("vgpu:2xL40S-12Q+1xL40S-24Q")),
+				statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("gpus", "kvm01", "gpus", rig.VGPUCard(0), "layout"),
+					text("vgpu:2xL40S-12Q+1xL40S-24Q")),
 			},
 			Check: rig.Then(func() {
 				for n := range 2 {
@@ -76,7 +78,8 @@ func TestAccPartitionConfig_VGPULifecycle(t *testing.T) {
 		resource.TestStep{ // no vGPUs
 			Config: r.Block() + rig.VGPUOf("desks", `types = {}`),
 			ConfigStateChecks: []statecheck.StateCheck{
-				statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("gpus", "kvm01", rig.VGPUCard(0), "layout"), text("vgpu:none")),
+				statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("gpus", "kvm01", "gpus", rig.VGPUCard(0), "layout"),
+					text("vgpu:none")),
 			},
 			Check: rig.Then(func() { r.WantVGPUs("off", 0, 1) }),
 		},
@@ -104,7 +107,7 @@ func TestAccPartitionConfig_VGPUsAreMediatedDevicesWhereTheDriverMakesThese(t *t
 			r.Steps(resource.TestStep{
 				Config: r.Block() + rig.VGPUOf("desks", test.layout),
 				ConfigStateChecks: []statecheck.StateCheck{
-					statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("gpus", "kvm01", rig.VGPUCard(0), "vgpus", 1),
+					statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("gpus", "kvm01", "gpus", rig.VGPUCard(0), "vgpus", 1),
 						knownvalue.ObjectPartial(map[string]knownvalue.Check{
 							"function": test.function, "uuid": knownvalue.NotNull(),
 						})),
@@ -195,7 +198,7 @@ func TestAccPartitionConfig_GPUChangesBetweenMIGAndVGPUs(t *testing.T) {
 	before := r.Host("kvm01").GPUs[0].Layout()
 	config := func(layout string) string {
 		return r.Block() + strings.Replace(kindOf(layout), "hgx01", "kvm01", 1) +
-			fmt.Sprintf("output \"layout\" {\n  value = gpu_partition_config.ml.gpus[\"kvm01\"][%q].layout\n}\n", rig.VGPUCard(0))
+			fmt.Sprintf("output \"layout\" {\n  value = gpu_partition_config.ml.gpus[\"kvm01\"].gpus[%q].layout\n}\n", rig.VGPUCard(0))
 	}
 	mig, plain, backed := "mig = { "+rig.Halves+" }", `vgpu = { type = "H100-40C" }`, `vgpu = { type = "H100-3-40C" }`
 	has := map[string]string{
@@ -263,7 +266,7 @@ func TestAccPartitionConfig_MIGBackedVGPULifecycle(t *testing.T) {
 		resource.TestStep{
 			Config: r.Block() + rig.VGPUOf("desks", `type = "H100-1-10C"`, `on_destroy = "restore"`),
 			ConfigStateChecks: []statecheck.StateCheck{
-				statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("gpus", "kvm01", rig.VGPUCard(1), "layout"),
+				statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("gpus", "kvm01", "gpus", rig.VGPUCard(1), "layout"),
 					knownvalue.StringExact("vgpu:7xH100-1-10C")),
 				statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("drift"), knownvalue.ListSizeExact(0)),
 			},

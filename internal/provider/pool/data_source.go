@@ -5,7 +5,6 @@ import (
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/datasourcevalidator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
-	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
 	"github.com/hashicorp/terraform-plugin-framework/datasource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
@@ -35,13 +34,17 @@ func NewDataSource() datasource.DataSource {
 }
 
 type poolModel struct {
-	Name      types.String                      `tfsdk:"name"`
-	Host      types.String                      `tfsdk:"host"`
-	Cluster   types.String                      `tfsdk:"cluster"`
-	ID        types.String                      `tfsdk:"id"`
-	GPUs      map[string]map[string]memberModel `tfsdk:"gpus"`
-	Available map[string]int64                  `tfsdk:"available"`
-	Quotas    map[string]usageModel             `tfsdk:"quotas"`
+	Name      types.String            `tfsdk:"name"`
+	Host      types.String            `tfsdk:"host"`
+	Cluster   types.String            `tfsdk:"cluster"`
+	ID        types.String            `tfsdk:"id"`
+	GPUs      map[string]membersModel `tfsdk:"gpus"`
+	Available map[string]int64        `tfsdk:"available"`
+	Quotas    map[string]usageModel   `tfsdk:"quotas"`
+}
+
+type membersModel struct {
+	GPUs map[string]memberModel `tfsdk:"gpus"`
 }
 
 type memberModel struct {
@@ -51,11 +54,6 @@ type memberModel struct {
 	Shares []string `tfsdk:"shares"`
 	Free   *float64 `tfsdk:"free"`
 }
-
-var memberOfPool = types.ObjectType{AttrTypes: map[string]attr.Type{
-	"model": types.StringType, "vm": types.StringType, "status": types.StringType,
-	"shares": types.ListType{ElemType: types.StringType}, "free": types.Float64Type,
-}}
 
 // Schema implements datasource.DataSource.
 func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp *datasource.SchemaResponse) {
@@ -71,12 +69,15 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 				stringvalidator.LengthAtLeast(1)),
 			"cluster": tfschema.OptionalText("The cluster of the pool.", stringvalidator.LengthAtLeast(1)),
 			"id":      tfschema.ComputedText("The host or cluster and the name; `gpu_vm_assignment` and `gpu_share` can refer to it."),
-			"gpus": tfschema.ComputedMapOf(types.MapType{ElemType: memberOfPool}, "The GPUs in the pool, by host and GPU id:\n"+
-				"  - `model` (String)\n"+
-				"  - `status` (String) Such as `ready_for_dda` or `assigned`.\n"+
-				"  - `vm` (String) The VM that holds it; null for none.\n"+
-				"  - `shares` (List of String) The shares that use it. Linux only.\n"+
-				"  - `free` (Number) The part of it that no share has. Linux only."),
+			"gpus": tfschema.ComputedMap("The GPUs in the pool, by host.", tfschema.Attributes{
+				"gpus": tfschema.ComputedMap("The host's GPUs in the pool, by GPU id.", tfschema.Attributes{
+					"model":  tfschema.ComputedText("Model, as the driver names it."),
+					"status": tfschema.ComputedText("Such as `ready_for_dda` or `assigned`."),
+					"vm":     tfschema.ComputedText("The VM that holds it; null for none."),
+					"shares": tfschema.ComputedListOf(types.StringType, "The shares that use it. Linux only."),
+					"free":   tfschema.ComputedDecimal("The part of it that no share has. Linux only."),
+				}),
+			}),
 			"available": tfschema.ComputedMapOf(types.Int64Type, "Number of GPUs that no VM and no share uses, by host."),
 			"quotas": tfschema.ComputedMap("By label, the quota and what the label's shares have of the pool now. "+
 				"Shares without a label are under `\"\"`. Empty on Hyper-V hosts.", tfschema.Attributes{
@@ -149,13 +150,13 @@ func (d *DataSource) look(ctx context.Context, m *poolModel, diags *diag.Diagnos
 
 // describe fills in the GPUs of the pool on each host. A host whose GPUs are all held is listed with none that is available.
 func (m *poolModel) describe(v fleet.View) {
-	m.GPUs, m.Available = map[string]map[string]memberModel{}, map[string]int64{}
+	m.GPUs, m.Available = map[string]membersModel{}, map[string]int64{}
 	for name, host := range v.Hosts {
 		pool, exists := onHost(host, m.Name.ValueString())
 		if !exists {
 			continue
 		}
-		m.GPUs[name], m.Available[name] = map[string]memberModel{}, 0
+		m.GPUs[name], m.Available[name] = membersModel{map[string]memberModel{}}, 0
 		takenPart, shares := taken(host)
 		for _, id := range pool.GPUs {
 			member := memberModel{VM: holder(host, id)}
@@ -166,7 +167,7 @@ func (m *poolModel) describe(v fleet.View) {
 				member.Shares = append([]string{}, shares[gpu.FoldID(id)]...)
 				member.Free = new(free(takenPart[gpu.FoldID(id)]))
 			}
-			m.GPUs[name][id] = member
+			m.GPUs[name].GPUs[id] = member
 			if member.VM == nil && len(member.Shares) == 0 {
 				m.Available[name]++
 			}

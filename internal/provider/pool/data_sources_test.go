@@ -29,9 +29,9 @@ func TestAccPoolDataSource_PoolDataSourceShowsWhatIsFree(t *testing.T) {
 				statecheck.ExpectKnownValue(render, rig.Jsonpath("available"), knownvalue.MapExact(map[string]knownvalue.Check{
 					"hv01": knownvalue.Int64Exact(2), "hv02": knownvalue.Int64Exact(0),
 				})),
-				statecheck.ExpectKnownValue(render, rig.Jsonpath("gpus", "hv02", rig.GPU1, "vm"), knownvalue.StringExact("avd-06")),
-				statecheck.ExpectKnownValue(render, rig.Jsonpath("gpus", "hv02", rig.GPU1, "status"), knownvalue.StringExact("assigned")),
-				statecheck.ExpectKnownValue(render, rig.Jsonpath("gpus", "hv01", rig.GPU1, "vm"), knownvalue.Null()),
+				statecheck.ExpectKnownValue(render, rig.Jsonpath("gpus", "hv02", "gpus", rig.GPU1, "vm"), knownvalue.StringExact("avd-06")),
+				statecheck.ExpectKnownValue(render, rig.Jsonpath("gpus", "hv02", "gpus", rig.GPU1, "status"), knownvalue.StringExact("assigned")),
+				statecheck.ExpectKnownValue(render, rig.Jsonpath("gpus", "hv01", "gpus", rig.GPU1, "vm"), knownvalue.Null()),
 			},
 		},
 		resource.TestStep{

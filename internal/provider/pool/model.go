@@ -7,13 +7,13 @@ import (
 	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
-	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/tfschema"
 )
 
 type model struct {
@@ -37,6 +37,11 @@ type identityModel struct {
 	Name    types.String `tfsdk:"name"`
 }
 
+// hostModel is one host in the attribute gpus.
+type hostModel struct {
+	GPUs map[string]gpuModel `tfsdk:"gpus"`
+}
+
 type gpuModel struct {
 	Model   types.String `tfsdk:"model"`
 	Address types.String `tfsdk:"address"`
@@ -44,12 +49,8 @@ type gpuModel struct {
 }
 
 var (
-	gpuType = types.ObjectType{AttrTypes: map[string]attr.Type{
-		"model": types.StringType, "address": types.StringType,
-		"vram_mib": types.Int64Type,
-	}}
-	gpusOfHostType = types.MapType{ElemType: gpuType}
-	memberType     = types.SetType{ElemType: types.StringType}
+	hostType   = types.ObjectType{AttrTypes: tfschema.TypesOf(hostAttributes())}
+	memberType = types.SetType{ElemType: types.StringType}
 )
 
 // poolID is the cluster, or else the first host, and the name: a function of
@@ -101,9 +102,12 @@ func (m *model) held(ctx context.Context, diags *diag.Diagnostics) []string {
 }
 
 func (m *model) gpus(ctx context.Context, diags *diag.Diagnostics) map[string]map[string]gpuModel {
-	out := map[string]map[string]gpuModel{}
+	hosts, out := map[string]hostModel{}, map[string]map[string]gpuModel{}
 	if m != nil && !m.GPUs.IsNull() && !m.GPUs.IsUnknown() {
-		diags.Append(m.GPUs.ElementsAs(ctx, &out, false)...)
+		diags.Append(m.GPUs.ElementsAs(ctx, &hosts, false)...)
+	}
+	for name, host := range hosts {
+		out[name] = host.GPUs
 	}
 	return out
 }

@@ -19,14 +19,14 @@ import (
 // observe writes what the hosts have into the computed attributes. A host that does not answer keeps what the model had.
 func (m *model) observe(ctx context.Context, c gpu.PoolConfig, hosts []string, v fleet.View, diags *diag.Diagnostics) {
 	gpusBefore, driftBefore := m.gpus(ctx, diags), report.DecodeDrift(ctx, m.Drift, diags)
-	gpus := map[string]map[string]gpuModel{}
+	gpus := map[string]hostModel{}
 	var differs []change.Difference
 	chooseMembers(&c, nil, hosts, v)
 	for _, name := range hosts {
 		host, answered := v.Hosts[name]
 		if !answered {
 			if listed, ok := gpusBefore[name]; ok {
-				gpus[name] = listed
+				gpus[name] = hostModel{listed}
 			}
 			continue
 		}
@@ -38,10 +38,10 @@ func (m *model) observe(ctx context.Context, c gpu.PoolConfig, hosts []string, v
 		on.compareMembers(listed(gpusBefore[name]), driftBefore)
 		on.describeGPUs()
 		on.compareRecords()
-		gpus[name] = on.gpus
+		gpus[name] = hostModel{on.gpus}
 		differs = append(differs, on.differs...)
 	}
-	m.GPUs = object.MapOf(ctx, gpusOfHostType, gpus, diags)
+	m.GPUs = object.MapOf(ctx, hostType, gpus, diags)
 	m.Drift = report.EncodeDrift(ctx, differs, diags)
 }
 

@@ -29,9 +29,9 @@ func TestAccPool_PoolHasTheSameNameOnBothNodesAndGrowsAndShrinksInPlace(t *testi
 				plancheck.ExpectUnknownValue("gpu_pool.render", tfjsonpath.New("gpus")),
 			}},
 			ConfigStateChecks: []statecheck.StateCheck{
-				statecheck.ExpectKnownValue("gpu_pool.render", tfjsonpath.New("gpus").AtMapKey("hv02").AtMapKey(rig.GPU1).AtMapKey("model"),
+				statecheck.ExpectKnownValue("gpu_pool.render", rig.Jsonpath("gpus", "hv02", "gpus", rig.GPU1, "model"),
 					knownvalue.StringExact("NVIDIA A2")),
-				statecheck.ExpectKnownValue("gpu_pool.render", tfjsonpath.New("gpus").AtMapKey("hv02").AtMapKey(rig.GPU1).AtMapKey("vram_mib"),
+				statecheck.ExpectKnownValue("gpu_pool.render", rig.Jsonpath("gpus", "hv02", "gpus", rig.GPU1, "vram_mib"),
 					knownvalue.Int64Exact(16384)),
 				statecheck.ExpectKnownValue("gpu_pool.render", tfjsonpath.New("drift"), knownvalue.ListSizeExact(0)),
 			},
@@ -527,7 +527,9 @@ func TestAccPool_ReplacedGPUOfAPoolIsDrift(t *testing.T) {
 					Value []struct{ Object, Cause string }
 				}
 				GPUs struct {
-					Value map[string]map[string]struct{ Model string }
+					Value map[string]struct {
+						GPUs map[string]struct{ Model string }
+					}
 				}
 			}
 			read := func() {
@@ -540,7 +542,7 @@ func TestAccPool_ReplacedGPUOfAPoolIsDrift(t *testing.T) {
 				t.Errorf("drift is %+v", out.Drift.Value)
 			}
 			c.Apply()
-			if read(); out.GPUs.Value[test.host][test.id].Model != test.model {
+			if read(); out.GPUs.Value[test.host].GPUs[test.id].Model != test.model {
 				t.Errorf("gpus are %+v", out.GPUs.Value)
 			}
 			h := r.Host(test.host)

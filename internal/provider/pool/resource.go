@@ -136,13 +136,18 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 				"Linux hosts support `keep` only.",
 				stringvalidator.OneOf(onDestroyKeep, onDestroyMountBack)),
 			"timeouts": tfschema.Timeouts(ctx, timeoutText),
-			"gpus": tfschema.ComputedMapOf(gpusOfHostType, "The GPUs in the pool, by host and GPU id:\n"+
-				"  - `model` (String)\n"+
-				"  - `address` (String) PCI address. Linux only.\n"+
-				"  - `vram_mib` (Number) Memory, in MiB."),
-			"drift": report.DriftAttribute("Where the hosts differ"),
+			"gpus":     tfschema.ComputedMap("The GPUs in the pool, by host.", hostAttributes()),
+			"drift":    report.DriftAttribute("Where the hosts differ"),
 		},
 	}
+}
+
+func hostAttributes() tfschema.Attributes {
+	return tfschema.Attributes{"gpus": tfschema.ComputedMap("The host's GPUs in the pool, by GPU id.", tfschema.Attributes{
+		"model":    tfschema.ComputedText("Model, as the driver names it."),
+		"address":  tfschema.ComputedText("PCI address. Linux only."),
+		"vram_mib": tfschema.ComputedNumber("Memory, in MiB."),
+	})}
 }
 
 const timeoutText = "Time for each host, from when its turn comes, as a duration such as `\"10m\"`. Default `20m`."
@@ -174,7 +179,7 @@ func (r *Resource) declare(ctx context.Context, p *planning) bool {
 }
 
 func (r *Resource) compute(_ context.Context, p *planning) {
-	p.Plan.GPUs, p.Plan.Drift = types.MapUnknown(gpusOfHostType), report.NoDrift()
+	p.Plan.GPUs, p.Plan.Drift = types.MapUnknown(hostType), report.NoDrift()
 	if p.Unchanged {
 		p.Plan.GPUs, p.Plan.Drift = p.State.GPUs, p.State.Drift
 	}
@@ -257,7 +262,7 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 	if !done {
 		return false
 	}
-	c.Plan.GPUs = types.MapNull(gpusOfHostType)
+	c.Plan.GPUs = types.MapNull(hostType)
 	if c.State != nil {
 		c.Plan.GPUs = c.State.GPUs
 	}

@@ -45,7 +45,7 @@ func TestAccShare_LinuxPoolLifecycle(t *testing.T) {
 				plancheck.ExpectKnownValue(ml, rig.Jsonpath("id"), knownvalue.StringExact("gpu01/ml")),
 			}},
 			ConfigStateChecks: []statecheck.StateCheck{
-				statecheck.ExpectKnownValue(ml, rig.Jsonpath("gpus", "gpu02", rig.ShareCard(2, 1), "vram_mib"), knownvalue.Int64Exact(46068)),
+				statecheck.ExpectKnownValue(ml, rig.Jsonpath("gpus", "gpu02", "gpus", rig.ShareCard(2, 1), "vram_mib"), knownvalue.Int64Exact(46068)),
 			},
 			Check: rig.Then(func() {
 				r.WantClaims(gpuHosts, "pool ml")
@@ -263,8 +263,8 @@ data "gpu_pool" "ml" {
 			ConfigStateChecks: []statecheck.StateCheck{
 				is(knownvalue.StringExact("gpu01/ml"), "id"),
 				is(number(1), "available", "gpu01"), is(number(2), "available", "gpu02"),
-				is(float(1), "gpus", "gpu02", rig.ShareCard(2, 0), "free"),
-				is(knownvalue.ListSizeExact(0), "gpus", "gpu02", rig.ShareCard(2, 0), "shares"),
+				is(float(1), "gpus", "gpu02", "gpus", rig.ShareCard(2, 0), "free"),
+				is(knownvalue.ListSizeExact(0), "gpus", "gpu02", "gpus", rig.ShareCard(2, 0), "shares"),
 				is(knownvalue.MapExact(map[string]knownvalue.Check{
 					"": knownvalue.ObjectExact(map[string]knownvalue.Check{
 						"gpus": knownvalue.Null(), "memory_mib": knownvalue.Null(), "shares": knownvalue.Null(),

@@ -98,7 +98,7 @@ func (r *Resource) readImported(ctx context.Context, m *model, v fleet.View, at 
 	m.Partition, m.Pool, m.Device = types.ObjectNull(partitionType), types.ObjectNull(poolType), types.ObjectNull(deviceType)
 	switch {
 	case a.Partition != nil:
-		m.Partition = object.NestedOf(ctx, partitionType, encodePartition(*a.Partition), diags)
+		m.Partition = object.NestedOf(ctx, partitionType, encodePartition(ctx, *a.Partition, diags), diags)
 	case a.Pool != nil:
 		count := types.Int64Null()
 		if a.Pool.Count != 1 {
@@ -121,9 +121,13 @@ func (r *Resource) readImported(ctx context.Context, m *model, v fleet.View, at 
 	m.EffectivePower = power.Applied(power.Decode(m.Power, r.Fleet.Power(), diags), m.Power, diags)
 }
 
-func encodePartition(p gpu.PartitionWant) partitionModel {
+func encodePartition(ctx context.Context, p gpu.PartitionWant, diags *diag.Diagnostics) partitionModel {
+	configs := types.SetNull(types.StringType)
+	if len(p.Configs) > 0 {
+		configs = object.SetOf(ctx, types.StringType, p.Configs, diags)
+	}
 	return partitionModel{
-		Config: object.NullIfEmpty(p.Config), GPUID: object.NullIfEmpty(p.PinnedGPU), VRAMMiB: object.MiBFromBytes(p.VRAM),
+		Configs: configs, Config: object.NullIfEmpty(p.Config), GPUID: object.NullIfEmpty(p.PinnedGPU), VRAMMiB: object.MiBFromBytes(p.VRAM),
 		MinVRAMMiB: mib(p.Quotas.VRAM.Min), MaxVRAMMiB: mib(p.Quotas.VRAM.Max), OptimalVRAMMiB: mib(p.Quotas.VRAM.Optimal),
 		MinEncode: number(p.Quotas.Encode.Min), MaxEncode: number(p.Quotas.Encode.Max), OptimalEncode: number(p.Quotas.Encode.Optimal),
 		MinDecode: number(p.Quotas.Decode.Min), MaxDecode: number(p.Quotas.Decode.Max), OptimalDecode: number(p.Quotas.Decode.Optimal),

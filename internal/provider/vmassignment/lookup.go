@@ -53,12 +53,12 @@ func (r *Resource) find(
 	// Rules need the whole cluster of the VM, and to say that a config is unknown all hosts.
 	around := r.Fleet.Snapshot(ctx, r.Fleet.Peers(view, []string{at.Host}))
 	maps.Copy(around.Hosts, view.Hosts)
-	if want.Partition != nil && want.Partition.Config != "" {
-		if _, planned := r.Fleet.Ledger.Config(want.Partition.Config); !planned {
-			if _, claimed := around.Claim(gpu.ClaimConfig, want.Partition.Config); !claimed {
-				around = r.Fleet.Snapshot(ctx, r.Fleet.HostNames())
-			}
-		}
+	if want.Partition != nil && slices.ContainsFunc(want.Partition.ConfigIDs(), func(id string) bool {
+		_, planned := r.Fleet.Ledger.Config(id)
+		_, claimed := around.Claim(gpu.ClaimConfig, id)
+		return !planned && !claimed
+	}) {
+		around = r.Fleet.Snapshot(ctx, r.Fleet.HostNames())
 	}
 	if want.Device != nil && !r.Fleet.Has(want.Device.Host) {
 		diags.AddAttributeError(path.Root("device"), "Unknown host", fmt.Sprintf(
@@ -114,22 +114,27 @@ func (r *Resource) notFound(diags *diag.Diagnostics, ref string, v fleet.View, e
 	}
 }
 
-// hint is where a VM's partition config is: the VM is most likely there.
+// hint is where a VM's partition configs are: the VM is most likely there.
 func (r *Resource) hint(a gpu.Assignment) []string {
 	if a.Host != "" {
 		return []string{a.Host}
 	}
+	hosts := map[string]bool{}
 	if a.Partition != nil {
-		if c, ok := r.Fleet.Ledger.Config(a.Partition.Config); ok && c.Want.Config != nil {
-			return slices.Sorted(maps.Keys(c.Want.Config.GPUs))
+		for _, id := range a.Partition.ConfigIDs() {
+			if c, ok := r.Fleet.Ledger.Config(id); ok && c.Want.Config != nil {
+				for host := range c.Want.Config.GPUs {
+					hosts[host] = true
+				}
+			}
 		}
 	}
-	return nil
+	return slices.Sorted(maps.Keys(hosts))
 }
 
 // configChanges tells whether this run changes the layout that the VM's partition
 // comes from: then the VM gets another partition, though nothing of the assignment
 // itself changes.
 func (r *Resource) configChanges(a gpu.Assignment) bool {
-	return a.Partition != nil && r.Fleet.Ledger.Reshaped(a.Partition.Config)
+	return a.Partition != nil && slices.ContainsFunc(a.Partition.ConfigIDs(), r.Fleet.Ledger.Reshaped)
 }

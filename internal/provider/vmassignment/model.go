@@ -52,6 +52,7 @@ type identityModel struct {
 
 type partitionModel struct {
 	Config         types.String `tfsdk:"config"`
+	Configs        types.Set    `tfsdk:"configs"`
 	VRAMMiB        types.Int64  `tfsdk:"vram_mib"`
 	GPUID          types.String `tfsdk:"gpu_id"`
 	MinVRAMMiB     types.Int64  `tfsdk:"min_partition_vram_mib"`
@@ -94,13 +95,19 @@ func (m *model) declared(ctx context.Context, defaults gpu.Power, diags *diag.Di
 	a := gpu.Assignment{VM: m.VM.ValueString(), Power: power.Decode(m.Power, defaults, diags)}
 	if p := object.Decode[partitionModel](m.Partition, diags); p != nil {
 		a.Kind, a.Partition = gpu.AssignPartition, &gpu.PartitionWant{
-			Config: p.Config.ValueString(), VRAM: object.BytesFromMiB(p.VRAMMiB), PinnedGPU: p.GPUID.ValueString(),
+			Config: p.Config.ValueString(), Configs: object.Strings(ctx, p.Configs, diags), VRAM: object.BytesFromMiB(p.VRAMMiB),
+			PinnedGPU: p.GPUID.ValueString(),
 			Quotas: gpu.Quotas{
 				VRAM:    gpu.Quota{Min: vramUnits(p.MinVRAMMiB), Max: vramUnits(p.MaxVRAMMiB), Optimal: vramUnits(p.OptimalVRAMMiB)},
 				Encode:  gpu.Quota{Min: units(p.MinEncode), Max: units(p.MaxEncode), Optimal: units(p.OptimalEncode)},
 				Decode:  gpu.Quota{Min: units(p.MinDecode), Max: units(p.MaxDecode), Optimal: units(p.OptimalDecode)},
 				Compute: gpu.Quota{Min: units(p.MinCompute), Max: units(p.MaxCompute), Optimal: units(p.OptimalCompute)},
 			},
+		}
+	}
+	if p := a.Partition; p != nil {
+		if slices.Sort(p.Configs); len(p.Configs) == 1 {
+			p.Config, p.Configs = p.Configs[0], nil
 		}
 	}
 	if p := object.Decode[poolModel](m.Pool, diags); p != nil {

@@ -53,7 +53,7 @@ func of(f *fleet.Fleet) *Resource {
 			Declare: r.declare, Stays: r.stays, Compute: r.compute, Hold: r.hold, Choose: r.choose, Around: r.around,
 		},
 		Touches: func(c *lifecycle.Call[model]) bool {
-			return c.Plan.OwnerHost.IsUnknown() || !r.AsksTheSame(c.Plan, c.State, c.Config)
+			return c.Plan.GPUIDs.IsUnknown() || !r.AsksTheSame(c.Plan, c.State, c.Config)
 		},
 		Apply: r.apply, Permit: r.updatePermission, Read: r.read, Destroy: r.destroy,
 	}
@@ -125,8 +125,11 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 	}
 	c.Plan.observe(ctx, view, now, want, c.Diags)
 	c.Plan.EffectivePower = power.Applied(want.Power, c.Plan.Power, c.Diags)
-	if c.State != nil && !planned.OwnerHost.IsUnknown() {
-		// What the VM holds was planned to stay: if it moved meanwhile, the next Read says so.
+	// What was planned to stay is left so: if the VM moved meanwhile, the next Read says so.
+	if !planned.OwnerHost.IsUnknown() && !c.Diags.HasError() {
+		c.Plan.OwnerHost = planned.OwnerHost
+	}
+	if !planned.GPUIDs.IsUnknown() {
 		planned.Drift = c.Plan.Drift
 		c.Plan.keep(&planned)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/resourcevalidator"
+	"github.com/hashicorp/terraform-plugin-framework-validators/setvalidator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
@@ -90,11 +91,14 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 			},
 			"owner_host": tfschema.ComputedText("The host that owns the VM now."),
 			"gpu_ids": schema.SetAttribute{
-				MarkdownDescription: "The GPUs that the VM holds now. Empty while a VM with a partition is off: the partition is chosen at its start.",
-				ElementType:         types.StringType, Computed: true,
+				MarkdownDescription: "The GPUs that the VM holds, as Terraform has read it last. Empty while a VM with a partition is off: " +
+					"the host chooses the partition at each start. A change of `gpu_partition_config` that restarts the VM is no change of " +
+					"its assignment.",
+				ElementType: types.StringType, Computed: true,
 			},
-			"partition_id":       tfschema.ComputedNumber("The number of the partition on its GPU, while the VM runs."),
-			"partition_vram_mib": tfschema.ComputedNumber("The memory of the partition in MiB, while the VM runs."),
+			"partition_id": tfschema.ComputedNumber("The number of the partition on its GPU, while the VM runs; see `gpu_ids`."),
+			"partition_vram_mib": tfschema.ComputedNumber("The memory of the partition in MiB, while the VM runs; see `gpu_ids`. " +
+				"What a config's partitions have is in its own `partition_vram_mib`, right after the apply that changes it."),
 			"pending": tfschema.ComputedFlag("Whether the assignment waits for an apply that finds the VM off " +
 				"(`power.when = \"next_off\"`)."),
 			"effective_power": power.AppliedAttribute(),
@@ -118,6 +122,11 @@ func partitionAttributes() map[string]schema.Attribute {
 			"It must have a GPU on every host where the VM may run. Where GPUs of other sizes are beside it, a VM on a standalone host is pinned "+
 			"to one of the config's GPUs; for a clustered VM that is an error.",
 			stringvalidator.LengthAtLeast(1)),
+		"configs": tfschema.OptionalSetOf(types.StringType, "The `id`s of several `gpu_partition_config`s, of any of which the partition may "+
+			"be: for a VM that fails over between nodes whose GPUs are of different models, or runs beside two models. Each host where the VM may "+
+			"run needs a GPU of one of them. Conflicts with `config`.",
+			setvalidator.SizeAtLeast(1), setvalidator.NoNullValues(), setvalidator.ValueStringsAre(stringvalidator.LengthAtLeast(1)),
+			setvalidator.ConflictsWith(path.MatchRelative().AtParent().AtName("config"))),
 		"vram_mib": tfschema.OptionalNumber("An assertion: the partition must have this much memory, in MiB, on every GPU that Hyper-V may "+
 			"take it from. Checked again after the VM starts.",
 			int64validator.Between(1, maxMiB)),
