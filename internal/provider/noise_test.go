@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
-	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
 // planned is what the plan's JSON says of each resource.
@@ -125,53 +124,5 @@ func TestNewAssignmentsPrintFewLines(t *testing.T) {
 				t.Errorf("%d lines for %d assignments, want %d:\n%.2000s", got, len(names), want, out)
 			}
 		})
-	}
-}
-
-// An approver reads what a new count does to twelve desktops: the change of each GPU, and who is off for it. What stays is no part
-// of the plan, and nothing but the memory of a partition, which the driver tells, is left to the apply.
-func TestNewCountUnderTwelveDesktopsIsReadByAPerson(t *testing.T) {
-	t.Parallel()
-	nodes := []gpu.Host{rig.Node("hv01"), rig.Node("hv02")}
-	var assigned string
-	for i := range 12 {
-		name := fmt.Sprintf("avd-%02d", i+1)
-		nodes[i%2].VMs = append(nodes[i%2].VMs, rig.Desktop(name, i+1))
-		assigned += rig.AssignmentOf(name, name, "partition = { config = gpu_partition_config.vdi.id }", rig.MayStop)
-	}
-	r := rig.New(t, rig.Standalone(nodes...))
-	config := func(count int) string {
-		return r.Block() + rig.ConfigOf(count, rig.Both, `max_disruption = "vm_restart"`) + assigned
-	}
-	c := rig.NewProcesses(t, config(4))
-	c.Apply()
-	c.Write(config(8))
-	out, code := c.Printed("plan")
-	if code != 0 {
-		t.Fatal(out)
-	}
-	_, out, _ = strings.Cut(out, "Terraform will perform the following actions:\n")
-	if lines := strings.Count(out, "\n"); lines > 120 {
-		t.Errorf("the plan has %d lines, want 120 at most", lines)
-	}
-	if unknown := strings.Count(out, "(known after apply)"); unknown > 12 {
-		t.Errorf("the plan leaves %d values to the apply, want 12 at most", unknown)
-	}
-	for _, line := range strings.Split(out, "\n") {
-		if strings.HasPrefix(strings.TrimSpace(line), "- ") {
-			t.Errorf("the plan shows as going: %s", line)
-		}
-	}
-	rig.WantSaid(t, out, `layout = "gpu_p:4" -> "gpu_p:8"`, "0 to add, 1 to change, 0 to destroy",
-		"hv01: VMs avd-01, avd-03, avd-05, avd-07, avd-09 and avd-11 are shut down and started again",
-		"hv02: VMs avd-02, avd-04, avd-06, avd-08, avd-10 and avd-12 are shut down and started again")
-	if t.Failed() {
-		t.Log(out)
-	}
-	c.Apply()
-	r.WantCounts(8, rig.Both...)
-	c.WantNoChanges()
-	for i := range 12 {
-		r.WantVM(fmt.Sprintf("avd-%02d", i+1), gpu.VMRunning, 1)
 	}
 }

@@ -104,7 +104,7 @@ const (
 func HeldConfig(count int, more ...string) string {
 	return ConfigOf(count, Both, more...) + Assign("avd-01", "allow_shutdown = true") + Assign("avd-02", "allow_shutdown = true") + `
 output "all" {
-  value = [gpu_partition_config.vdi, [for a in [gpu_vm_assignment.avd-01, gpu_vm_assignment.avd-02] : [a.vm_id, a.owner_host, a.pending, a.drift]]]
+  value = [gpu_partition_config.vdi, gpu_vm_assignment.avd-01, gpu_vm_assignment.avd-02]
 }
 `
 }

@@ -41,10 +41,10 @@ func (r *Resource) stays(_ context.Context, p *planning) bool {
 }
 
 // undisturbed reports whether nothing but its configuration asks for a change of an assignment: no assignment that waited for the VM's
-// power-off, and may not wait any more, and nothing that differs.
+// power-off, and may not wait any more, and no change of the layout that its partition comes from.
 func (r *Resource) undisturbed(p *planning) bool {
 	due := p.State.Pending.ValueBool() && !p.Want.Assignment.Power.NextOff
-	return !due && len(p.Differs) == 0
+	return !due && len(p.Differs) == 0 && !r.configChanges(*p.Want.Assignment)
 }
 
 // compute makes unknown what an apply may change. A VM that is not known yet is mostly one that is made anew: a replacement is right
@@ -54,8 +54,7 @@ func (r *Resource) compute(_ context.Context, p *planning) {
 	switch {
 	case p.Unchanged:
 		plan.keep(state)
-	case p.Known && state != nil && plan.VM.Equal(state.VM) && r.undisturbed(p) && !r.configChanges(want) &&
-		change.OnlyLiveSettings(*p.Prior.Assignment, want):
+	case p.Known && state != nil && plan.VM.Equal(state.VM) && r.undisturbed(p) && change.OnlyLiveSettings(*p.Prior.Assignment, want):
 		plan.keep(state) // nothing that the VM holds can change
 		plan.Drift = report.NoDrift()
 	default:

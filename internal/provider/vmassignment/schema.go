@@ -91,14 +91,11 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 			},
 			"owner_host": tfschema.ComputedText("The host that owns the VM now."),
 			"gpu_ids": schema.SetAttribute{
-				MarkdownDescription: "The GPUs that the VM holds, as Terraform has read it last. Empty while a VM with a partition is off: " +
-					"the host chooses the partition at each start. A change of `gpu_partition_config` that restarts the VM is no change of " +
-					"its assignment.",
-				ElementType: types.StringType, Computed: true,
+				MarkdownDescription: "The GPUs that the VM holds now. Empty while a VM with a partition is off: the partition is chosen at its start.",
+				ElementType:         types.StringType, Computed: true,
 			},
-			"partition_id": tfschema.ComputedNumber("The number of the partition on its GPU, while the VM runs; see `gpu_ids`."),
-			"partition_vram_mib": tfschema.ComputedNumber("The memory of the partition in MiB, while the VM runs; see `gpu_ids`. " +
-				"What a config's partitions have is in its own `partition_vram_mib`, right after the apply that changes it."),
+			"partition_id":       tfschema.ComputedNumber("The number of the partition on its GPU, while the VM runs."),
+			"partition_vram_mib": tfschema.ComputedNumber("The memory of the partition in MiB, while the VM runs."),
 			"pending": tfschema.ComputedFlag("Whether the assignment waits for an apply that finds the VM off " +
 				"(`power.when = \"next_off\"`)."),
 			"effective_power": power.AppliedAttribute(),

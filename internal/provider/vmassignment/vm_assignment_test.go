@@ -739,23 +739,20 @@ func TestAccVMAssignment_AnotherPartitionCountGivesTheVMAnotherPartitionInOneSto
 	r := rig.New(t, rig.TwoNodes())
 	config := func(count int) string {
 		return r.Block() + rig.ConfigOf(count, rig.Both, `max_disruption = "vm_restart"`) +
-			rig.Assignment("avd-01", "partition = { config = gpu_partition_config.vdi.id }", rig.MayStop)
+			rig.Assignment("avd-01", "partition = { config = gpu_partition_config.vdi.id }", rig.MayStop) +
+			"output \"vram\" {\n  value = gpu_vm_assignment.a.partition_vram_mib\n}\n"
 	}
-	vram := func(mib string) resource.TestCheckFunc {
-		return resource.TestCheckResourceAttr("gpu_vm_assignment.a", "partition_vram_mib", mib)
+	vram := func(mib int64) []statecheck.StateCheck {
+		return []statecheck.StateCheck{statecheck.ExpectKnownOutputValue("vram", knownvalue.Int64Exact(mib))}
 	}
 	r.Steps(
-		resource.TestStep{Config: config(4), Check: vram("3792")},
+		resource.TestStep{Config: config(4), ConfigStateChecks: vram(3792)},
 		resource.TestStep{
-			PreConfig: func() { r.StopsOnce("hv01", "avd-01") },
-			Config:    config(8),
-			ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
-				plancheck.ExpectResourceAction(rig.VDI, plancheck.ResourceActionUpdate),
-				plancheck.ExpectResourceAction("gpu_vm_assignment.a", plancheck.ResourceActionNoop),
-			}},
-			Check: rig.Then(func() { r.WantVM("avd-01", gpu.VMRunning, 1); r.WantCounts(8, rig.Both...); r.ClearFaults("hv01") }),
+			PreConfig:         func() { r.StopsOnce("hv01", "avd-01") },
+			Config:            config(8),
+			ConfigStateChecks: vram(1896),
+			Check:             rig.Then(func() { r.WantVM("avd-01", gpu.VMRunning, 1); r.WantCounts(8, rig.Both...); r.ClearFaults("hv01") }),
 		},
-		resource.TestStep{RefreshState: true, Check: vram("1896")},
 	)
 }
 
