@@ -1,6 +1,10 @@
 package gpu
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
 
 // VGPU is the vGPU face of a GPU. It is there only on hosts with NVIDIA's vGPU driver.
 type VGPU struct {
@@ -47,6 +51,64 @@ type VGPUInstance struct {
 	// or the driver does not tell.
 	GPUInstance *int   `json:"gpu_instance,omitempty"`
 	Holder      string `json:"holder,omitempty"` // "VM web-01", "process 4711 (qemu-kvm)"
+	// NamedBy are VMs without it, whose next start needs it, each with its state: "VM web-01 (off)".
+	NamedBy []string `json:"named_by,omitempty"`
+}
+
+// HeldBy is who has the vGPU or needs it at the next start, by whom it is neither removed nor made
+// another one; "" is nobody.
+func (in *VGPUInstance) HeldBy() string {
+	if in.Holder == "" {
+		return strings.Join(in.NamedBy, ", ")
+	}
+	return strings.Join(append([]string{in.Holder}, in.NamedBy...), ", ")
+}
+
+// HostDevice is a device of its host that the definition of a VM names, whether the VM runs or not and
+// whether the device is there or not.
+type HostDevice struct {
+	VM    string  `json:"vm"` // name
+	VMID  string  `json:"vm_id,omitempty"`
+	State VMState `json:"state"`
+	// Address is that of a PCI function, "0000:41:00.4".
+	Address string `json:"address,omitempty"`
+	// UUID is that of a mediated device.
+	UUID string `json:"uuid,omitempty"`
+}
+
+// is reports whether the device is a vGPU.
+func (d *HostDevice) is(in *VGPUInstance) bool {
+	if in.UUID != "" {
+		return SameID(d.UUID, in.UUID)
+	}
+	return d.Address != "" && SameID(d.Address, in.Address)
+}
+
+// NameVGPUs notes of each vGPU the VMs that name it and have it not: those that do not run, and where
+// nobody has it those that run. What the GPUs have in common with another host is not changed.
+func (h *Host) NameVGPUs() {
+	for i := range h.GPUs {
+		if h.GPUs[i].VGPU == nil {
+			continue
+		}
+		v := *h.GPUs[i].VGPU
+		v.Instances = slices.Clone(v.Instances)
+		for j := range v.Instances {
+			v.Instances[j].NamedBy = h.namers(&v.Instances[j])
+		}
+		h.GPUs[i].VGPU = &v
+	}
+}
+
+func (h *Host) namers(in *VGPUInstance) []string {
+	var out []string
+	for i := range h.HostDevices {
+		d := &h.HostDevices[i]
+		if idle := d.State == VMOff || d.State == VMSaved; d.is(in) && (idle || in.Holder == "") {
+			out = append(out, fmt.Sprintf("VM %s (%s)", d.VM, d.State))
+		}
+	}
+	return out
 }
 
 // VGPULayout is a wanted set of vGPUs for each of some GPUs. Exactly one of Type and
