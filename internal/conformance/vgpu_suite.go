@@ -23,6 +23,10 @@ type VGPUFixture interface {
 	Hold(t *testing.T, gpuID string, p gpu.VGPUPlace, vm string)
 	Release(t *testing.T, gpuID string, p gpu.VGPUPlace)
 
+	// Define has a VM that is off, or saved, name a vGPU that is there, and Undefine ends the VM.
+	Define(t *testing.T, gpuID string, p gpu.VGPUPlace, vm string, state gpu.VMState)
+	Undefine(t *testing.T, vm string)
+
 	// CreateOutside is somebody else who makes a vGPU, and RemoveOutside one who removes it.
 	CreateOutside(t *testing.T, gpuID string, p gpu.VGPUPlace)
 	RemoveOutside(t *testing.T, gpuID string, p gpu.VGPUPlace)
@@ -73,6 +77,7 @@ func vgpuSubjects() []vgpuSubject {
 		{"mode", vgpuModeScenarios()},
 		{"create", vgpuCreateScenarios()},
 		{"remove", vgpuRemoveScenarios()},
+		{"definitions", vgpuDefinitionScenarios()},
 		{"mig", vgpuMIGScenarios()},
 		{"reboot", vgpuRebootScenarios()},
 		{"errors", vgpuErrorScenarios()},

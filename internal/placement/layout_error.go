@@ -151,14 +151,14 @@ func instancesInUse(blocking []MIGInstance, free, need int) *LayoutError {
 // mode.
 func vgpusHeld(held []gpu.VGPUInstance, clears bool) *LayoutError {
 	who := words.Each(held, func(in gpu.VGPUInstance) string {
-		return fmt.Sprintf("%s %s is held by %s", in.Type, functionText(in.Function), in.Holder)
+		return fmt.Sprintf("%s %s is held by %s", in.Type, functionText(in.Function), in.HeldBy())
 	})
 	text := words.Plural(len(held), "vGPU") + " in use " + words.Verb(len(held), "is", "are") + " in the way: "
 	if clears {
 		text = "the modes of the GPU change only without vGPUs: "
 	}
 	e := unfit(VGPUHeld, "%s", text+words.JoinAll(who))
-	e.By = words.Each(held, func(in gpu.VGPUInstance) string { return in.Holder })
+	e.By = words.Each(held, func(in gpu.VGPUInstance) string { return in.HeldBy() })
 	return e
 }
 

@@ -217,7 +217,7 @@ func planVGPU(g *gpu.GPU, to gpu.VGPUState, mig *instancesWish, quiesced []strin
 			continue
 		}
 		p.Remove = append(p.Remove, in.VGPUPlace)
-		if in.Holder != "" {
+		if in.HeldBy() != "" {
 			held = append(held, in)
 		}
 	}
@@ -261,7 +261,7 @@ func (p *VGPUPlan) instances(g *gpu.GPU, mig *instancesWish, quiesced []string) 
 	for _, in := range g.VGPU.Instances {
 		if slices.Contains(p.Keep, in.VGPUPlace) {
 			stay = append(stay, in)
-			if in.Holder != "" {
+			if in.HeldBy() != "" {
 				held = append(held, in)
 			}
 		}
@@ -288,7 +288,7 @@ func livedIn(g *gpu.GPU, have []MIGInstance, by []gpu.VGPUInstance) []MIGInstanc
 	for i := range out {
 		for _, in := range by {
 			if out[i].Held == "" && mayLiveIn(g, in, out[i].MIGPlacement) {
-				out[i].Held = cmp.Or(in.Holder, "vGPU "+in.Type)
+				out[i].Held = cmp.Or(in.HeldBy(), "vGPU "+in.Type)
 			}
 		}
 	}
@@ -319,7 +319,7 @@ func frameBuffer(v *gpu.VGPU, name string) gpu.Bytes {
 // arrangeVGPUs finds places for what is wanted.
 func arrangeVGPUs(g *gpu.GPU, wanted []vgpuDemand) []gpu.VGPUPlace {
 	now := byFunction(g)
-	slices.SortStableFunc(now, func(a, b gpu.VGPUInstance) int { return cmp.Compare(min(len(b.Holder), 1), min(len(a.Holder), 1)) })
+	slices.SortStableFunc(now, func(a, b gpu.VGPUInstance) int { return cmp.Compare(min(len(b.HeldBy()), 1), min(len(a.HeldBy()), 1)) })
 	var out []gpu.VGPUPlace
 	missing := slices.Clone(wanted)
 	for _, in := range now {

@@ -4,9 +4,11 @@ package nvidia
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/libvirt"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/vgpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
@@ -112,4 +114,16 @@ func (b *Backend) readVGPU(ctx context.Context, s *session, d *device) (*gpu.VGP
 		}
 	}
 	return v, nil
+}
+
+// nameVGPUs adds which VMs name the vGPUs of a host that has any. That is libvirt's to tell, and whoever
+// has no libvirt has no such VMs.
+func (b *Backend) nameVGPUs(ctx context.Context, host *gpu.Host) {
+	if !slices.ContainsFunc(host.GPUs, func(g gpu.GPU) bool { return g.VGPU != nil }) {
+		return
+	}
+	devices, err := libvirt.Read(ctx, b.opt.Libvirt)
+	lacks(host, gpu.PartVGPUs, err)
+	host.HostDevices = devices
+	host.NameVGPUs()
 }

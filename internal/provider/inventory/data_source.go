@@ -477,7 +477,7 @@ func (x *gpuModel) describeVGPUs(v *gpu.VGPU) {
 		in := &now[i]
 		x.VGPUs = append(x.VGPUs, vgpuModel{
 			Type: in.Type, Function: layout.Function(in.VGPUPlace), Address: object.NilIfEmpty(in.Address), UUID: object.NilIfEmpty(in.UUID),
-			Holder: object.NilIfEmpty(in.Holder),
+			Holder: object.NilIfEmpty(in.HeldBy()),
 		})
 	}
 }
