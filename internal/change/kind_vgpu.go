@@ -213,6 +213,9 @@ func refuseVGPUs(err error, op string, g *gpu.GPU) *Refusal {
 	if len(r.By) > 0 {
 		r.Code, r.Rule, r.Fix = InUse, VGPUInUse, "stop what uses it first"
 	}
+	if e.First() == placement.VGPUHeld {
+		r.Fix += ", and take the vGPUs from the definitions of VMs"
+	}
 	return r
 }
 

@@ -87,7 +87,7 @@ func LayOutVGPU(g *gpu.GPU, l *gpu.VGPULayout, given gpu.Layout, quiesced ...str
 	case inMIGMode(g):
 		return VGPUPlan{}, sharesInMIGMode()
 	}
-	return planVGPU(g, gpu.VGPUState{FunctionsOn: t.functionsOn, Heterogeneous: t.heterogeneous, Places: arrangeVGPUs(g, t.wanted)},
+	return planVGPU(g, gpu.VGPUState{FunctionsOn: t.functionsOn, Heterogeneous: t.heterogeneous, Places: arrangeVGPUs(g, t.wanted, given)},
 		mig, quiesced)
 }
 
@@ -316,8 +316,9 @@ func frameBuffer(v *gpu.VGPU, name string) gpu.Bytes {
 	return t.FrameBuffer
 }
 
-// arrangeVGPUs finds places for what is wanted.
-func arrangeVGPUs(g *gpu.GPU, wanted []vgpuDemand) []gpu.VGPUPlace {
+// arrangeVGPUs finds places for what is wanted. What an earlier layout gave and a reboot took goes back to where
+// it was: VMs name their vGPUs by the place.
+func arrangeVGPUs(g *gpu.GPU, wanted []vgpuDemand, given gpu.Layout) []gpu.VGPUPlace {
 	now := byFunction(g)
 	slices.SortStableFunc(now, func(a, b gpu.VGPUInstance) int { return cmp.Compare(min(len(b.HeldBy()), 1), min(len(a.HeldBy()), 1)) })
 	var out []gpu.VGPUPlace
@@ -329,12 +330,32 @@ func arrangeVGPUs(g *gpu.GPU, wanted []vgpuDemand) []gpu.VGPUPlace {
 			out = append(out, in.VGPUPlace)
 		}
 	}
+	for _, p := range lostPlaces(g.VGPU, given, out) {
+		i := slices.IndexFunc(missing, func(d vgpuDemand) bool { return d.count > 0 && sameVGPUType(g.VGPU, p.Type, d.typ.Name) })
+		if i >= 0 {
+			missing[i].count--
+			out = append(out, p)
+		}
+	}
 	for _, d := range missing {
 		for range d.count {
 			out = append(out, gpu.VGPUPlace{Type: d.typ.Name, Function: freeFunction(g.VGPU, out)})
 		}
 	}
 	return out
+}
+
+// lostPlaces are those of an earlier layout that no vGPU is at which stays.
+func lostPlaces(v *gpu.VGPU, given gpu.Layout, stay []gpu.VGPUPlace) []gpu.VGPUPlace {
+	if given.VGPU == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(given.VGPU.Places), func(p gpu.VGPUPlace) bool {
+		return (p.Function == gpu.Itself) != (v.Functions == 0) || p.Function >= max(v.Functions, 1) ||
+			slices.ContainsFunc(stay, func(o gpu.VGPUPlace) bool {
+				return o.Function == p.Function && (p.Function != gpu.Itself || gpu.SameID(o.UUID, p.UUID))
+			})
+	})
 }
 
 // freeFunction is the first without a vGPU; vgpuRoom has made sure that there is one.

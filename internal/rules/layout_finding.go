@@ -62,7 +62,7 @@ var (
 		placement.VGPUCount:    {Rule: vgpuCapacity, Title: tooManyVGPUs, Fix: fewerVGPUs},
 		placement.VGPUHeld: {
 			Rule: vgpuInUse, Title: "vGPUs in use block the change",
-			Fix: "Shut the VMs down and take the vGPUs from them, or keep these vGPUs in the layout. No setting removes a vGPU in use.",
+			Fix: "Shut the VMs down and take the vGPUs from their definitions, or keep these vGPUs in the layout. No setting removes a vGPU in use.",
 		},
 		placement.VGPUReset: {
 			Rule: vgpuInUse, Path: "max_disruption", Title: "The change of MIG mode resets GPUs",

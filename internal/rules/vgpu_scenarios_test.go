@@ -254,6 +254,16 @@ func vgpuScenarios() []scenario {
 			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["kvm01"].GPUs[1].VGPU.Instances[1].Holder = "" },
 		},
 		{
+			rule: "vgpu-in-use", name: "named by a VM that is off", level: rules.Error, path: "vgpu", change: true,
+			says: []string{migGPU1, q12, "virtual function 1", "VM web-01 (off)", "from their definitions"},
+			build: func() (rules.World, change.Change) {
+				g := l40s(migGPU1, q12, q12)
+				g.VGPU.Instances[1].NamedBy = []string{"VM web-01 (off)"}
+				return kvm(l40s(migGPU0), g), create("t", vgpuConfig("vdi", vgpuTypes(q24, 1), "kvm01"))
+			},
+			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["kvm01"].GPUs[1].VGPU.Instances[1].NamedBy = nil },
+		},
+		{
 			rule: "vgpu-in-use", name: "held, and another mode", level: rules.Error, path: "vgpu", change: true,
 			says: []string{"modes of the GPU change only without vGPUs", "VM web-01"},
 			build: func() (rules.World, change.Change) {

@@ -138,6 +138,70 @@ func TestAccPartitionConfig_VGPUInUseIsInTheWayAtPlan(t *testing.T) {
 	c.WantNoChanges()
 }
 
+// A VM that is off needs its vGPU as one that runs does: libvirt would start it with another one, or not at all.
+func TestAccPartitionConfig_VGPUOfAVMThatIsOffStays(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.KVM(rig.L40s(0), rig.L40s(1)))
+	c := rig.NewCLI(t, r.Block()+rig.VGPUOf("desks", rig.FourDesks, `on_destroy = "restore"`))
+	c.Apply()
+	r.Must(r.Fleet.DefineVM(t.Context(), "kvm01", rig.VGPUCard(1), r.Placed(1, "L40S-12Q", 2), "web-01", gpu.VMOff))
+	r.Must(r.Fleet.DefineVM(t.Context(), "kvm01", rig.VGPUCard(1), r.Placed(1, "L40S-12Q", 2), "web-02", gpu.VMSaved))
+	c.WantNoChanges() // who names a vGPU is no difference
+	before := r.File()
+	c.Write(r.Block() + rig.VGPUOf("desks", `type = "L40S-24Q"`, `max_disruption = "gpu_reset"`))
+	rig.WantSaid(t, c.Fails("plan"), "vGPUs in use block the change", rig.VGPUCard(1),
+		"is held by VM web-01 (off), VM web-02 (saved)", "take the vGPUs from their definitions", "Rule: vgpu-in-use")
+	r.WantUntouched(before)
+	c.Write(r.Block(`rules = { vgpu-in-use = "off" }`) + rig.VGPUOf("desks", `type = "L40S-24Q"`))
+	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "VM web-01 (off)", "take the vGPUs from the definitions of VMs")
+	c.Write(r.Block() + rig.VGPUOf("desks", rig.FourDesks, `on_destroy = "restore"`))
+	rig.WantSaid(t, c.Fails("destroy", "-auto-approve"), "VM web-01 (off)", `on_destroy = "keep"`)
+	r.WantVGPUs("on L40S-12Q@0 L40S-12Q@1 L40S-12Q@2 L40S-12Q@3", 0, 1)
+
+	c.Write(r.Block() + rig.VGPUOf("desks", rig.TwoDesks, `on_destroy = "restore"`))
+	c.Apply() // what is named is what stays
+	r.WantVGPUs("on L40S-12Q@0 L40S-12Q@2", 1)
+	r.Must(r.Fleet.Reboot(t.Context(), "kvm01"))
+	c.Apply() // and what is made again
+	r.WantVGPUs("on L40S-12Q@0 L40S-12Q@2", 1)
+	rig.WantSaid(t, c.Fails("destroy", "-auto-approve"), "VM web-01 (off)")
+	r.Must(r.Fleet.UndefineVM(t.Context(), "kvm01", "web-01"))
+	rig.WantSaid(t, c.Fails("destroy", "-auto-approve"), "VM web-02 (saved)")
+	r.Must(r.Fleet.UndefineVM(t.Context(), "kvm01", "web-02"))
+	c.Destroy()
+	r.WantVGPUs("off", 0, 1)
+	r.WantSettled()
+}
+
+// Where libvirt does not tell which VMs name vGPUs, none is removed, and whatever needs none removed goes on.
+func TestAccPartitionConfig_VGPUsWithoutAnAnswerOfLibvirt(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.KVM(rig.L40s(0), rig.L40s(1)))
+	unread := func(all ...gpu.Unknown) { r.EditHost("kvm01", func(h *gpu.Host) { h.Unknown = all }) }
+	silent := gpu.Unknown{Part: gpu.PartVGPUs, Why: "/run/libvirt/libvirt-sock: connect: permission denied"}
+	unread(silent)
+	c := rig.NewCLI(t, r.Block()+rig.VGPUOf("desks", rig.TwoDesks, `on_destroy = "restore"`))
+	c.Apply()
+	c.WantNoChanges()
+	c.Write(r.Block() + rig.VGPUOf("desks", rig.FourDesks, `on_destroy = "restore"`))
+	c.Apply()
+	c.WantNoChanges()
+	r.Must(r.Fleet.Reboot(t.Context(), "kvm01"))
+	c.Apply()
+	r.WantVGPUs("on L40S-12Q@0 L40S-12Q@1 L40S-12Q@2 L40S-12Q@3", 0, 1)
+
+	before := r.File()
+	c.Write(r.Block() + rig.VGPUOf("desks", rig.TwoDesks, `on_destroy = "restore"`))
+	rig.WantSaid(t, c.Fails("plan"), "which VMs name vGPUs", "libvirt-sock: connect: permission denied", `"kvm01"`)
+	rig.WantSaid(t, c.Fails("destroy", "-auto-approve"), "which VMs name vGPUs", "permission denied")
+	r.WantUntouched(before)
+	unread()
+	c.Apply()
+	c.Destroy()
+	r.WantVGPUs("off", 0, 1)
+	r.WantSettled()
+}
+
 func TestAccPartitionConfig_VGPUIsRestoredOnDestroy(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.KVM(rig.L40s(0), rig.L40s(1)))
