@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
@@ -61,10 +62,11 @@ func (b *vgpuBench) sane(t *testing.T, h gpu.Host) {
 	saneVGPU(t, h)
 }
 
-// RunVGPU runs all scenarios of vGPUs on the fixtures of a backend.
-func RunVGPU(t *testing.T, factory VGPUFactory) {
+// RunVGPU runs all scenarios of vGPUs on the fixtures of a backend, or those about some subjects.
+func RunVGPU(t *testing.T, factory VGPUFactory, about ...string) {
 	t.Helper()
-	runSubjects(t, vgpuSubjects(), standardVGPUHost, func(t *testing.T, h gpu.Host) *vgpuBench {
+	subjects := slices.DeleteFunc(vgpuSubjects(), func(s vgpuSubject) bool { return len(about) > 0 && !slices.Contains(about, s.name) })
+	runSubjects(t, subjects, standardVGPUHost, func(t *testing.T, h gpu.Host) *vgpuBench {
 		t.Helper()
 		return &vgpuBench{VGPUFixture: factory(t, h, []string{a40}), record: newRecord(t)}
 	})

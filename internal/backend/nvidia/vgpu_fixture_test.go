@@ -19,6 +19,7 @@ import (
 	fakenvml "github.com/gpufleet/terraform-provider-gpu/internal/fake/nvml"
 	fakevgpu "github.com/gpufleet/terraform-provider-gpu/internal/fake/vgpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/test/libvirtd"
 )
 
 // TestVGPUConformance drives go-nvml with a libnvidia-ml, and a sysfs that answers as
@@ -30,6 +31,23 @@ func TestVGPUConformance(t *testing.T) {
 	})
 }
 
+// TestRealVGPUDefinitions has libvirt's own daemon say which vGPUs VMs name.
+func TestRealVGPUDefinitions(t *testing.T) {
+	daemon := libvirtd.Start(t)
+	conformance.RunVGPU(t, func(t *testing.T, initial gpu.Host, mediated []string) conformance.VGPUFixture {
+		t.Helper()
+		f := newVGPUFixture(t, initial, mediated)
+		f.libvirt, f.real = filepath.Join(daemon.Root(), "run/libvirt/libvirt-sock"), daemon
+		f.open()
+		t.Cleanup(func() {
+			for _, vm := range f.domains {
+				daemon.Undefine(vm.Name)
+			}
+		})
+		return f
+	}, "definitions")
+}
+
 // vgpuFixture is a Linux KVM host: a machine behind NVML, and a kernel.
 type vgpuFixture struct {
 	*fixture
@@ -39,6 +57,7 @@ type vgpuFixture struct {
 	// libvirt is where a daemon may be, which is started for the first VM that is off.
 	libvirt string
 	daemon  *fakelibvirt.Daemon
+	real    *libvirtd.Daemon // in its place
 	domains []fakelibvirt.Domain
 }
 
@@ -172,15 +191,36 @@ func (f *vgpuFixture) Define(t *testing.T, gpuID string, p gpu.VGPUPlace, vm str
 		Name: vm, UUID: [16]byte{15: byte(len(f.domains) + 1)}, State: fakelibvirt.ShutOff, Saved: state == gpu.VMSaved,
 		XML: "<domain type='kvm'><devices>" + device + "</devices></domain>",
 	})
+	if f.real != nil {
+		f.defineReal(vm, device, state)
+		return
+	}
 	if f.daemon == nil {
 		f.daemon = fakelibvirt.Listen(t, f.libvirt)
 	}
 	f.daemon.Define(f.domains...)
 }
 
+// defineReal gives a VM that is saved its device when it is: none is there to run with.
+func (f *vgpuFixture) defineReal(vm, device string, state gpu.VMState) {
+	f.t.Helper()
+	if state != gpu.VMSaved {
+		f.real.Define(vm, device)
+		return
+	}
+	f.real.Define(vm, "")
+	f.real.Run(vm)
+	f.real.Save(vm)
+	f.real.Attach(vm, device)
+}
+
 func (f *vgpuFixture) Undefine(t *testing.T, vm string) {
 	t.Helper()
 	f.domains = slices.DeleteFunc(f.domains, func(d fakelibvirt.Domain) bool { return d.Name == vm })
+	if f.real != nil {
+		f.real.Undefine(vm)
+		return
+	}
 	f.daemon.Define(f.domains...)
 }
 
