@@ -53,6 +53,9 @@ func (b *Backend) CreateVGPU(ctx context.Context, gpuID string, p gpu.VGPUPlace)
 		case !t.MIGBacked() && g.MIG != nil && g.MIG.Enabled:
 			return refuse(backend.InvalidState, "%s is time-sliced, and the GPU is in MIG mode", t.ShortName())
 		}
+		if err := b.shareInstances(g.Address, t); err != nil {
+			return err
+		}
 		return b.vgpus.Create(g, vgpu.Spec{Function: p.Function, UUID: p.UUID, Type: t.ID})
 	})
 }
