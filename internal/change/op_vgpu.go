@@ -29,7 +29,7 @@ var vgpuRows = map[Op]row{
 				return
 			}
 			v := *g.VGPU
-			v.FunctionsOn, v.Heterogeneous = s.Enable, false
+			v.FunctionsOn, v.Heterogeneous, v.Taken = s.Enable, false, nil
 			if g.VGPU = &v; g.MIG != nil {
 				mig := *g.MIG
 				mig.Instances, g.MIG = nil, &mig

@@ -83,6 +83,13 @@ func defines(vm string, state gpu.VMState, gpuID string, p gpu.VGPUPlace) vgpuAc
 	}
 }
 
+func takes(driver, gpuID string, p gpu.VGPUPlace) vgpuAction {
+	return func(_ context.Context, b *vgpuBench) error {
+		b.Take(b.t, gpuID, p, driver)
+		return nil
+	}
+}
+
 func undefines(vm string) vgpuAction {
 	return func(_ context.Context, b *vgpuBench) error {
 		b.Undefine(b.t, vm)

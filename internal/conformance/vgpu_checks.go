@@ -65,6 +65,20 @@ func isNamedBy(gpuID string, p gpu.VGPUPlace, who ...string) vgpuCheck {
 	})
 }
 
+// hasTaken are the virtual functions of a GPU that take no vGPU, as people read it.
+func hasTaken(gpuID string, want ...string) vgpuCheck {
+	return onTheVGPU(gpuID, func(t *testing.T, v *gpu.VGPU) {
+		t.Helper()
+		var got []string
+		for i := range v.Taken {
+			got = append(got, v.Taken[i].String())
+		}
+		if diff := gocmp.Diff(want, got); diff != "" {
+			t.Errorf("GPU %s has other functions that take no vGPU (-want +got):\n%s", gpuID, diff)
+		}
+	})
+}
+
 // offersVGPUs is what a GPU can do, as the standard host says.
 func offersVGPUs(gpuID string) vgpuCheck {
 	return onTheVGPU(gpuID, func(t *testing.T, v *gpu.VGPU) {

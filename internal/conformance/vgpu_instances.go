@@ -229,6 +229,28 @@ func vgpuDefinitionScenarios() []vgpuScenario {
 			then:  []vgpuCheck{hasVGPUs(l40sV, true, false, onVF(l40s12Q, 1)), hasVGPUs(a40, true, false)},
 		},
 		{
+			name:  "a function that a VM with managed='yes' took, and one without a driver",
+			first: with(named...),
+			do:    each(takes("vfio-pci", l40sV, onVF(l40s12Q, 0)), takes("", l40sV, onVF(l40s12Q, 1))),
+			then: []vgpuCheck{
+				hasVGPUs(l40sV, true, false), hasTaken(a40),
+				hasTaken(l40sV, "virtual function 0 is bound to vfio-pci in place of NVIDIA's driver, by VM web-01 (off)",
+					"virtual function 1 is without a driver"),
+			},
+		},
+		{
+			name:  "no vGPU is made there",
+			first: with(takes("vfio-pci", l40sV, onVF(l40s12Q, 0))),
+			do:    makeVGPU(l40sV, onVF(l40s12Q, 0)),
+			fails: backend.InvalidState, saying: []string{l40sV, "virtual function", "vfio-pci"},
+		},
+		{
+			name:  "a reboot gives it back",
+			first: with(takes("vfio-pci", l40sV, onVF(l40s12Q, 0))),
+			do:    each(append([]vgpuAction{rebootVGPU}, all...)...),
+			then:  []vgpuCheck{hasTaken(l40sV), hasVGPUs(l40sV, true, false, onVF(l40s12Q, 0), onVF(l40s12Q, 1))},
+		},
+		{
 			name:  "and makes another one there, which is the VM's",
 			first: with(append(named, removeVGPU(l40sV, onVF(l40s12Q, 0)))...),
 			do:    makeVGPU(l40sV, onVF(l40s12C, 0)),

@@ -28,6 +28,9 @@ type VGPUFixture interface {
 	Define(t *testing.T, gpuID string, p gpu.VGPUPlace, vm string, state gpu.VMState)
 	Undefine(t *testing.T, vm string)
 
+	// Take binds the virtual function of a vGPU that is there to another driver, or to none with "".
+	Take(t *testing.T, gpuID string, p gpu.VGPUPlace, driver string)
+
 	// CreateOutside is somebody else who makes a vGPU, and RemoveOutside one who removes it.
 	CreateOutside(t *testing.T, gpuID string, p gpu.VGPUPlace)
 	RemoveOutside(t *testing.T, gpuID string, p gpu.VGPUPlace)

@@ -36,6 +36,7 @@ const (
 	VGPUCapacity    // more than an empty GPU takes
 	VGPUCount       // a number below zero
 	VGPUFunction    // a function that the GPU has not, or that another vGPU is on
+	VGPUTaken       // virtual functions that NVIDIA's driver has not are wanted
 	VGPUHeld        // vGPUs that would have to be removed, and are held
 	VGPUReset       // MIG mode changes with a reset, which is not allowed
 	VGPUBusy        // processes use a GPU whose functions or MIG mode are switched

@@ -154,6 +154,9 @@ func checkPlaces(g *gpu.GPU, s gpu.VGPUState, mig *gpu.MIGState) error {
 			fault.add(VGPUFunction, "%s cannot be %s: the GPU has %s", p.Type, functionText(p.Function),
 				words.Plural(v.Functions, "virtual function"))
 		}
+		if f, taken := v.TakenAt(p.Function); taken && s.FunctionsOn {
+			fault.add(VGPUTaken, "%s cannot be %s: %s", p.Type, functionText(p.Function), f)
+		}
 		if o := slices.IndexFunc(s.Places[:i], func(o gpu.VGPUPlace) bool { return o.Function == p.Function }); o >= 0 &&
 			p.Function != gpu.Itself {
 			fault.add(VGPUFunction, "%s and %s cannot both be %s", p.Type, s.Places[o].Type, functionText(p.Function))
@@ -351,7 +354,8 @@ func lostPlaces(v *gpu.VGPU, given gpu.Layout, stay []gpu.VGPUPlace) []gpu.VGPUP
 		return nil
 	}
 	return slices.DeleteFunc(slices.Clone(given.VGPU.Places), func(p gpu.VGPUPlace) bool {
-		return (p.Function == gpu.Itself) != (v.Functions == 0) || p.Function >= max(v.Functions, 1) ||
+		_, taken := v.TakenAt(p.Function)
+		return taken || (p.Function == gpu.Itself) != (v.Functions == 0) || p.Function >= max(v.Functions, 1) ||
 			slices.ContainsFunc(stay, func(o gpu.VGPUPlace) bool {
 				return o.Function == p.Function && (p.Function != gpu.Itself || gpu.SameID(o.UUID, p.UUID))
 			})
@@ -364,7 +368,11 @@ func freeFunction(v *gpu.VGPU, used []gpu.VGPUPlace) int {
 		return gpu.Itself
 	}
 	i := 0
-	for slices.ContainsFunc(used, func(p gpu.VGPUPlace) bool { return p.Function == i }) {
+	free := func() bool {
+		_, taken := v.TakenAt(i)
+		return !taken && !slices.ContainsFunc(used, func(p gpu.VGPUPlace) bool { return p.Function == i })
+	}
+	for !free() {
 		i++
 	}
 	return i

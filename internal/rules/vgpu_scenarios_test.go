@@ -246,6 +246,17 @@ func vgpuScenarios() []scenario {
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.VGPU.Types[q12] = 1 },
 		},
 		{
+			rule: "vgpu-capacity", name: "a virtual function that a VM took", level: rules.Error, path: "vgpu",
+			says: []string{migGPU1, "the GPU has 2, of which virtual function 1 is bound to vfio-pci", "by VM web-01 (off)", "managed='no'"},
+			build: func() (rules.World, change.Change) {
+				g := l40s(migGPU1, q12)
+				g.VGPU.Functions = 2
+				g.VGPU.Taken = []gpu.TakenFunction{{Function: 1, Driver: "vfio-pci", NamedBy: []string{"VM web-01 (off)"}}}
+				return kvm(l40s(migGPU0), g), create("t", vgpuConfig("vdi", vgpuTypes(q12, 2), "kvm01"))
+			},
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.VGPU.Types[q12] = 1 },
+		},
+		{
 			rule: "vgpu-in-use", name: "held by a VM", level: rules.Error, path: "vgpu", change: true,
 			says: []string{migGPU1, q12, "virtual function 1", "VM web-01"},
 			build: func() (rules.World, change.Change) {

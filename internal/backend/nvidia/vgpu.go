@@ -109,6 +109,11 @@ func (b *Backend) readVGPU(ctx context.Context, s *session, d *device) (*gpu.VGP
 		})
 	}
 	for _, f := range g.Functions {
+		if f.Taken {
+			v.Taken = append(v.Taken, gpu.TakenFunction{
+				Function: f.Index, Address: f.Address, Driver: f.Driver, Holder: strings.Join(words.Each(f.Holders, vgpu.Holder.String), ", "),
+			})
+		}
 		for _, in := range f.VGPUs {
 			v.Instances = append(v.Instances, gpu.VGPUInstance{
 				VGPUPlace: gpu.VGPUPlace{Type: in.Type.ShortName(), Function: f.Index, UUID: in.UUID},

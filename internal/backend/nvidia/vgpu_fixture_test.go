@@ -3,6 +3,7 @@
 package nvidia_test
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -199,6 +200,11 @@ func (f *vgpuFixture) Define(t *testing.T, gpuID string, p gpu.VGPUPlace, vm str
 		f.daemon = fakelibvirt.Listen(t, f.libvirt)
 	}
 	f.daemon.Define(f.domains...)
+}
+
+func (f *vgpuFixture) Take(t *testing.T, gpuID string, p gpu.VGPUPlace, driver string) {
+	t.Helper()
+	f.kernel.Take(f.device(gpuID, p), cmp.Or(driver, "-"))
 }
 
 // defineReal gives a VM that is saved its device when it is: none is there to run with.

@@ -68,6 +68,11 @@ func (f vgpuFixture) Define(t *testing.T, gpuID string, p gpu.VGPUPlace, vm stri
 	run(t, f.fleet.DefineVM(t.Context(), f.host.Name(), gpuID, p, vm, state))
 }
 
+func (f vgpuFixture) Take(t *testing.T, gpuID string, p gpu.VGPUPlace, driver string) {
+	t.Helper()
+	run(t, f.fleet.TakeFunction(t.Context(), f.host.Name(), gpuID, p, driver))
+}
+
 func (f vgpuFixture) Undefine(t *testing.T, vm string) {
 	t.Helper()
 	run(t, f.fleet.UndefineVM(t.Context(), f.host.Name(), vm))

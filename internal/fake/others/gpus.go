@@ -93,7 +93,7 @@ func reset(g *gpu.GPU) {
 // (assumption linux-time-slice-reset).
 func boot(g *gpu.GPU) {
 	if v := g.VGPU; v != nil {
-		v.FunctionsOn, v.Heterogeneous, v.Instances = false, false, nil
+		v.FunctionsOn, v.Heterogeneous, v.Instances, v.Taken = false, false, nil, nil
 	}
 	if g.MIG != nil && !g.MIG.NeedsReset {
 		g.MIG.Pending = false
@@ -172,6 +172,17 @@ func (f *Fleet) DefineVM(ctx context.Context, host, gpuID string, p gpu.VGPUPlac
 		}
 		h.HostDevices = append(h.HostDevices, d)
 		slices.SortFunc(h.HostDevices, func(a, b gpu.HostDevice) int { return strings.Compare(a.VM, b.VM) })
+	})
+}
+
+// TakeFunction has a driver take the virtual function at a place from NVIDIA's, with the vGPU there, as libvirt
+// does for a VM whose definition says managed='yes'.
+func (f *Fleet) TakeFunction(ctx context.Context, host, gpuID string, p gpu.VGPUPlace, driver string) error {
+	return f.onVGPU(ctx, host, gpuID, p, func(h *gpu.Host, in *gpu.VGPUInstance) {
+		g, _ := h.GPU(gpuID)
+		g.VGPU.Taken = append(g.VGPU.Taken, gpu.TakenFunction{Function: in.Function, Address: in.Address, Driver: driver})
+		gone := in.VGPUPlace
+		g.VGPU.Instances = slices.DeleteFunc(g.VGPU.Instances, func(i gpu.VGPUInstance) bool { return i.VGPUPlace == gone })
 	})
 }
 

@@ -173,6 +173,32 @@ func TestAccPartitionConfig_VGPUOfAVMThatIsOffStays(t *testing.T) {
 	r.WantSettled()
 }
 
+// A VM that started with managed='yes' has taken its function from NVIDIA's driver, and the vGPU is gone: whoever
+// looks for it is told where.
+func TestAccPartitionConfig_VGPUWhoseFunctionAVMTook(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.KVM(rig.L40s(0), rig.L40s(1)))
+	c := rig.NewCLI(t, r.Block()+rig.VGPUOf("desks", rig.FourDesks))
+	c.Apply()
+	r.Must(r.Fleet.DefineVM(t.Context(), "kvm01", rig.VGPUCard(1), r.Placed(1, "L40S-12Q", 2), "web-01", gpu.VMRunning))
+	r.Must(r.Fleet.TakeFunction(t.Context(), "kvm01", rig.VGPUCard(1), r.Placed(1, "L40S-12Q", 2), "vfio-pci"))
+	const told = "virtual function 2 is bound to vfio-pci in place of NVIDIA's driver, by VM web-01 (running)"
+	planned, _ := c.Run("plan")
+	rig.WantSaid(t, planned, rig.VGPUCard(1), told)
+	c.Apply()
+	r.WantVGPUs("on L40S-12Q@0 L40S-12Q@1 L40S-12Q@3 L40S-12Q@4", 1) // not where it cannot be
+	c.WantNoChanges()
+
+	r.EditHost("kvm01", func(h *gpu.Host) { h.GPUs[1].VGPU.Functions = 5 })
+	r.Must(r.Fleet.TakeFunction(t.Context(), "kvm01", rig.VGPUCard(1), r.Placed(1, "L40S-12Q", 4), "vfio-pci"))
+	planned, _ = c.Run("plan") // which is no error: the world has changed, and nothing is asked for that was not there
+	rig.WantSaid(t, planned, "Warning: Virtual functions of the GPU are taken", "the GPU has 5, of which "+told, "managed='no'")
+	r.Must(r.Fleet.Reboot(t.Context(), "kvm01"))
+	c.Apply()
+	r.WantVGPUs("on L40S-12Q@0 L40S-12Q@1 L40S-12Q@3 L40S-12Q@4", 1)
+	r.WantSettled()
+}
+
 // Where libvirt does not tell which VMs name vGPUs, none is removed, and whatever needs none removed goes on.
 func TestAccPartitionConfig_VGPUsWithoutAnAnswerOfLibvirt(t *testing.T) {
 	t.Parallel()
