@@ -14,11 +14,13 @@ import (
 	"net"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	golibvirt "github.com/digitalocean/go-libvirt"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // Options say where libvirt is. What is left out is this machine's.
@@ -57,7 +59,7 @@ func Read(ctx context.Context, o Options) ([]gpu.HostDevice, error) {
 		if err == nil {
 			var r reading
 			if err = r.from(ctx, conn); err == nil {
-				return r.devices, errors.Join(r.unread...)
+				return r.devices, together(r.unread)
 			}
 		}
 		failed = append(failed, fmt.Errorf("%s: %w", socket, because(ctx, err)))
@@ -65,7 +67,20 @@ func Read(ctx context.Context, o Options) ([]gpu.HostDevice, error) {
 			break
 		}
 	}
-	return nil, errors.Join(failed...)
+	return nil, together(failed)
+}
+
+// together is one line of several errors, of many the first.
+func together(all []error) error {
+	const most = 3
+	if len(all) == 0 {
+		return nil
+	}
+	texts := words.Each(all[:min(len(all), most)], error.Error)
+	if more := len(all) - len(texts); more > 0 {
+		texts = append(texts, fmt.Sprintf("and %d more", more))
+	}
+	return errors.New(strings.Join(texts, "; "))
 }
 
 // because is what ended a call: that time ran out says more than that the connection was closed.

@@ -179,6 +179,17 @@ func TestReadBesideUnreadable(t *testing.T) {
 			}
 		})
 	}
+	many := newHost(t)
+	var all []fakelibvirt.Domain
+	for i := range byte(5) {
+		d := vm("bad", i, "")
+		d.XML = ""
+		all = append(all, d)
+	}
+	_, err := many.libvirtd(t, all...).read(t)
+	if err == nil || strings.Contains(err.Error(), "\n") || !strings.HasSuffix(err.Error(), "; and 2 more") {
+		t.Errorf("the error is %v, want one line of the first", err)
+	}
 	refused := vm("secret", 9, "")
 	refused.Refusal = "access denied"
 	if got, err := newHost(t).libvirtd(t, refused, vm("web-01", 1, function)).read(t); len(got) != 1 || err == nil ||
