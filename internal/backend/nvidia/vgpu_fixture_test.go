@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia"
@@ -145,7 +146,7 @@ func (f *vgpuFixture) open() {
 	f.backend = nvidia.New(nvidia.Options{
 		Library: f.machine.Library(), Root: f.tree.Root(), SMI: f.machine.SMI(),
 		Systemctl: filepath.Join(f.units, "systemctl"), VGPU: f.kernel.Options(),
-		Libvirt: libvirt.Options{Sockets: []string{f.libvirt}},
+		Libvirt: libvirt.Options{Sockets: []string{f.libvirt}, Patience: time.Minute},
 		MPS:     mps.Options{Program: filepath.Join(f.units, "nvidia-cuda-mps-control")}, // it has none
 	})
 }
