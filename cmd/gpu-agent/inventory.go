@@ -175,8 +175,8 @@ func showLinux(gpus table.Writer, h *gpu.Host) {
 		users := words.Each(g.Processes, processText)
 		if v := g.VGPU; v != nil {
 			for _, held := range v.Instances {
-				if held.Holder != "" {
-					users = append(users, held.Holder)
+				if who := held.HeldBy(); who != "" {
+					users = append(users, who)
 				}
 			}
 		}

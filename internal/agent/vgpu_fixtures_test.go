@@ -1,6 +1,8 @@
 package agent_test
 
 import (
+	"fmt"
+
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -41,6 +43,9 @@ func onKVM(h *gpu.Host) {
 				gpu.VGPUType{Name: c40, FrameBuffer: 40 * gib, Max: 2, MIGProfile: g3}),
 		},
 		Units: []string{dcgm, trainer},
+	}
+	for i := range h.GPUs { // by which VMs name their functions
+		h.GPUs[i].Address = fmt.Sprintf("0000:%02x:00.0", 0x41+i)
 	}
 }
 

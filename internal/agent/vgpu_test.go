@@ -369,3 +369,38 @@ func TestVGPURestoreTouchesNothingHeld(t *testing.T) {
 	}
 	r.wantVGPUs(ada1, true, vgpuAt(q24, 0), vgpuAt(q12, 1))
 }
+
+// TestVGPURestoreBesideATakenFunction has a VM with a function that NVIDIA's driver has not: it is named, and what else
+// is missing is put back.
+func TestVGPURestoreBesideATakenFunction(t *testing.T) {
+	r := declaredVGPUs(t)
+	check(t, r.fleet.DefineVM(t.Context(), host, ada1, vgpuAt(q24, 0), "web-01", gpu.VMRunning))
+	check(t, r.fleet.TakeFunction(t.Context(), host, ada1, vgpuAt(q24, 0), "vfio-pci"))
+	check(t, r.fleet.RemoveVGPUOutside(t.Context(), host, ada1, vgpuAt(q12, 1)))
+	got := r.reconcile()
+	if len(got) != 1 || len(got[0].Stands) == 0 {
+		t.Fatalf("settled %+v", got)
+	}
+	for _, word := range []string{ada1, q24, "virtual function 0 is bound to vfio-pci", "VM web-01"} {
+		if !strings.Contains(got[0].Stands[0], word) {
+			t.Errorf("it does not say %q: %s", word, got[0].Stands[0])
+		}
+	}
+	r.wantVGPUs(ada1, true, vgpuAt(q12, 1))
+}
+
+// TestVGPUOfAVMThatIsOffIsRefused has a VM defined after the plan: the host refuses before its first step.
+func TestVGPUOfAVMThatIsOffIsRefused(t *testing.T) {
+	r := newRig(t, onKVM)
+	before := vgpus("vdi", map[string]int{q12: 2}, ada1)
+	r.done(layout("1", "vgpu", nil, before))
+	check(t, r.fleet.DefineVM(t.Context(), host, ada1, vgpuAt(q12, 1), "web-01", gpu.VMOff))
+	for name, want := range map[string]*gpu.PartitionConfig{
+		"another type": vgpus("vdi", map[string]int{q24: 2}, ada1), "none": vgpus("vdi", map[string]int{}, ada1),
+	} {
+		t.Run(name, func(*testing.T) {
+			r.refusedMIG(layout("2", "vgpu", before, want), backend.InUse, ada1, "VM web-01 (off)", "from the definitions of VMs")
+		})
+	}
+	r.wantVGPUs(ada1, false, vgpuAt(q12, 0), vgpuAt(q12, 1))
+}

@@ -247,11 +247,20 @@ var all = []Assumption{
 	{
 		ID: "linux-vgpu-per-instance", Platform: gpu.Linux,
 		Says: "A GPU instance takes as many vGPUs of a MIG-backed type as the GPU takes of the type for each instance of the profile: one, " +
-			"but on GPUs whose instances are shared by time slices, in a mode of the driver that the agent does not switch.",
+			"but on GPUs whose instances are shared by time slices, in a mode of the driver.",
 		Source:   "NVIDIA's tables of vGPU types have both numbers.",
 		Answered: "comparing nvmlVgpuTypeGetMaxInstances with nvmlVgpuTypeGetMaxInstancesPerGpuInstance, from driver 575 on",
 		Unasked:  "it takes NVIDIA's vGPU Manager",
 		Where:    []string{"internal/placement/vgpu.go"},
+	},
+	{
+		ID: "linux-vgpu-mig-time-slicing", Platform: gpu.Linux,
+		Says: "A driver lists the vGPU types of which a GPU instance takes several before its MIG time-sliced mode is on. The agent switches " +
+			"that on when it makes such a vGPU, and nothing puts it back.",
+		Source:   "nvml.h: the mode is one of reporting, without impact on the underlying functionality.",
+		Answered: "comparing nvmlVgpuTypeGetMaxInstances with NVML_DEVICE_VGPU_CAP_MIG_TIMESLICING_ENABLED on and off",
+		Unasked:  "it takes a GPU whose instances are shared by time slices",
+		Where:    []string{"internal/backend/nvidia/vgpu_nvml.go"},
 	},
 	{
 		ID: "linux-vgpu-instance-id", Platform: gpu.Linux,

@@ -219,10 +219,16 @@ func lostOfVGPUs(_ *gpu.Host, c *gpu.Claim, g *gpu.GPU) repair {
 	to := g.VGPU.State()
 	to.FunctionsOn = to.FunctionsOn || given.FunctionsOn
 	to.Heterogeneous = to.Heterogeneous || given.Heterogeneous
+	var taken []string // which hides none of the others
 	for _, p := range given.Places {
-		if _, there := findVGPU(g.VGPU, p); !there {
-			to.Places = append(to.Places, p)
+		if _, there := findVGPU(g.VGPU, p); there {
+			continue
 		}
+		if f, is := g.VGPU.TakenAt(p.Function); is {
+			taken = append(taken, placeText(p)+" cannot be put back: "+f.String())
+			continue
+		}
+		to.Places = append(to.Places, p)
 	}
 	all := gpu.Layout{VGPU: &to}
 	if layout.MIG != nil && g.MIG != nil {
@@ -241,10 +247,10 @@ func lostOfVGPUs(_ *gpu.Host, c *gpu.Claim, g *gpu.GPU) repair {
 	case len(plan.Remove) > 0:
 		return stays("a mode has to be switched for its vGPUs, which it has vGPUs in the way of: " + list(plan.Remove, placeText))
 	case !plan.Changes(g):
-		return repair{}
+		return repair{stays: taken}
 	}
 	t := vgpuTarget{gpu: g, plan: plan}
-	return repair{steps: t.steps(), quiet: t.switches(), lacks: t.lacks()}
+	return repair{steps: t.steps(), quiet: t.switches(), lacks: t.lacks(), stays: taken}
 }
 
 // lacks says what is missing, for people.
@@ -297,6 +303,9 @@ func vgpusFound(was gpu.Layout, g *gpu.GPU) string {
 	}
 	if s.Heterogeneous {
 		words += " in heterogeneous mode"
+	}
+	for i := range g.VGPU.Taken {
+		words += "; " + g.VGPU.Taken[i].String()
 	}
 	if given != nil && len(s.Places) > 0 {
 		words += aside(vgpusWithout(s.Places, given.Places), vgpusWithout(given.Places, s.Places),

@@ -29,7 +29,7 @@ var vgpuRows = map[Op]row{
 				return
 			}
 			v := *g.VGPU
-			v.FunctionsOn, v.Heterogeneous = s.Enable, false
+			v.FunctionsOn, v.Heterogeneous, v.Taken = s.Enable, false, nil
 			if g.VGPU = &v; g.MIG != nil {
 				mig := *g.MIG
 				mig.Instances, g.MIG = nil, &mig
@@ -67,7 +67,7 @@ var vgpuRows = map[Op]row{
 		notes: noteVGPU(func(e *VGPUEffect, s Step) { e.Creates = append(e.Creates, *s.VGPU) }),
 	},
 	OpRemoveVGPU: {
-		by: ByVGPU, needs: []string{"gpu", "vgpu"}, disrupts: nobody, shows: ofGPU("the vGPUs", vgpusOf),
+		by: ByVGPU, needs: []string{"gpu", "vgpu"}, depends: []gpu.Part{gpu.PartVGPUs}, disrupts: nobody, shows: ofGPU("the vGPUs", vgpusOf),
 		text: func(s Step) string { return fmt.Sprintf("remove vGPU %s of GPU %s", placeText(*s.VGPU), s.GPU) },
 		inverse: onGPU(func(g *gpu.GPU, s, _ Step) []Step {
 			if g.VGPU == nil {

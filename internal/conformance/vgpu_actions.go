@@ -76,6 +76,27 @@ func releases(gpuID string, p gpu.VGPUPlace) vgpuAction {
 	}
 }
 
+func defines(vm string, state gpu.VMState, gpuID string, p gpu.VGPUPlace) vgpuAction {
+	return func(_ context.Context, b *vgpuBench) error {
+		b.Define(b.t, gpuID, p, vm, state)
+		return nil
+	}
+}
+
+func takes(driver, gpuID string, p gpu.VGPUPlace) vgpuAction {
+	return func(_ context.Context, b *vgpuBench) error {
+		b.Take(b.t, gpuID, p, driver)
+		return nil
+	}
+}
+
+func undefines(vm string) vgpuAction {
+	return func(_ context.Context, b *vgpuBench) error {
+		b.Undefine(b.t, vm)
+		return nil
+	}
+}
+
 func somebodyMakesVGPU(gpuID string, p gpu.VGPUPlace) vgpuAction {
 	return func(_ context.Context, b *vgpuBench) error {
 		b.CreateOutside(b.t, gpuID, p)

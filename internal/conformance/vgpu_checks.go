@@ -49,6 +49,36 @@ func isHeldBy(vm, gpuID string, p gpu.VGPUPlace) vgpuCheck {
 	})
 }
 
+// isNamedBy is who names the vGPU of a place without having it, each with its state.
+func isNamedBy(gpuID string, p gpu.VGPUPlace, who ...string) vgpuCheck {
+	return onTheVGPU(gpuID, func(t *testing.T, v *gpu.VGPU) {
+		t.Helper()
+		for _, in := range v.Instances {
+			if in.VGPUPlace == p {
+				if diff := gocmp.Diff(who, in.NamedBy, cmpopts.EquateEmpty()); diff != "" {
+					t.Errorf("the vGPU %+v is named otherwise (-want +got):\n%s", p, diff)
+				}
+				return
+			}
+		}
+		t.Errorf("GPU %s has no vGPU %+v", gpuID, p)
+	})
+}
+
+// hasTaken are the virtual functions of a GPU that take no vGPU, as people read it.
+func hasTaken(gpuID string, want ...string) vgpuCheck {
+	return onTheVGPU(gpuID, func(t *testing.T, v *gpu.VGPU) {
+		t.Helper()
+		var got []string
+		for i := range v.Taken {
+			got = append(got, v.Taken[i].String())
+		}
+		if diff := gocmp.Diff(want, got); diff != "" {
+			t.Errorf("GPU %s has other functions that take no vGPU (-want +got):\n%s", gpuID, diff)
+		}
+	})
+}
+
 // offersVGPUs is what a GPU can do, as the standard host says.
 func offersVGPUs(gpuID string) vgpuCheck {
 	return onTheVGPU(gpuID, func(t *testing.T, v *gpu.VGPU) {

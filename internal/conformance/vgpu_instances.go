@@ -1,6 +1,8 @@
 package conformance
 
 import (
+	"slices"
+
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -176,6 +178,83 @@ func vgpuRemoveScenarios() []vgpuScenario {
 			name: "where the functions are off there is nothing to remove",
 			do:   removeVGPU(l40sV, onVF(l40s12Q, 0)),
 			then: []vgpuCheck{noVGPUChanged},
+		},
+	}
+}
+
+// A VM that is off has nothing open. Who asks before a vGPU is removed is told of it, since neither the
+// driver nor libvirt minds.
+func vgpuDefinitionScenarios() []vgpuScenario {
+	all := []vgpuAction{
+		setFunctions(l40sV, true), makeVGPU(l40sV, onVF(l40s12Q, 0)), makeVGPU(l40sV, onVF(l40s12Q, 1)),
+		setFunctions(a40, true), makeVGPU(a40, mdev(a40x4Q, 2, mdevA)), makeVGPU(p40, mdev(p40x4Q, itself, mdevB)),
+	}
+	with := func(more ...vgpuAction) []vgpuAction { return slices.Concat(all, more) }
+	named := []vgpuAction{
+		defines("web-01", gpu.VMOff, l40sV, onVF(l40s12Q, 0)), defines("web-02", gpu.VMSaved, a40, mdev(a40x4Q, 2, mdevA)),
+		defines("web-03", gpu.VMOff, p40, mdev(p40x4Q, itself, mdevB)),
+	}
+	are := []vgpuCheck{
+		isNamedBy(l40sV, onVF(l40s12Q, 0), "VM web-01 (off)"), isNamedBy(l40sV, onVF(l40s12Q, 1)),
+		isNamedBy(a40, mdev(a40x4Q, 2, mdevA), "VM web-02 (saved)"), isNamedBy(p40, mdev(p40x4Q, itself, mdevB), "VM web-03 (off)"),
+		isHeldBy("", l40sV, onVF(l40s12Q, 0)),
+	}
+	return []vgpuScenario{
+		{name: "vGPUs that VMs which are off name", first: with(named...), do: lookAtVGPU, then: are},
+		{
+			name:  "they name them after a reboot as well",
+			first: with(named...),
+			do:    each(append([]vgpuAction{rebootVGPU}, all...)...),
+			then:  append(are, noVGPUChanged),
+		},
+		{
+			name:  "several VMs may name one, beside the one that runs with it",
+			first: with(defines("web-02", gpu.VMOff, l40sV, onVF(l40s12Q, 0)), defines("web-01", gpu.VMOff, l40sV, onVF(l40s12Q, 0))),
+			do:    holds("web-03", l40sV, onVF(l40s12Q, 0)),
+			then: []vgpuCheck{
+				isNamedBy(l40sV, onVF(l40s12Q, 0), "VM web-01 (off)", "VM web-02 (off)"), isHeldBy("web-03", l40sV, onVF(l40s12Q, 0)),
+			},
+		},
+		{
+			name:  "a VM that is no more names nothing",
+			first: with(named...),
+			do:    undefines("web-01"),
+			then:  []vgpuCheck{isNamedBy(l40sV, onVF(l40s12Q, 0)), isNamedBy(a40, mdev(a40x4Q, 2, mdevA), "VM web-02 (saved)")},
+		},
+		{
+			name:  "the driver removes a vGPU that is only named",
+			first: with(named...),
+			do:    each(removeVGPU(l40sV, onVF(l40s12Q, 0)), removeVGPU(a40, mdev(a40x4Q, 2, mdevA))),
+			again: true,
+			then:  []vgpuCheck{hasVGPUs(l40sV, true, false, onVF(l40s12Q, 1)), hasVGPUs(a40, true, false)},
+		},
+		{
+			name:  "a function that a VM with managed='yes' took, and one without a driver",
+			first: with(named...),
+			do:    each(takes("vfio-pci", l40sV, onVF(l40s12Q, 0)), takes("", l40sV, onVF(l40s12Q, 1))),
+			then: []vgpuCheck{
+				hasVGPUs(l40sV, true, false), hasTaken(a40),
+				hasTaken(l40sV, "virtual function 0 is bound to vfio-pci in place of NVIDIA's driver, by VM web-01 (off)",
+					"virtual function 1 is without a driver"),
+			},
+		},
+		{
+			name:  "no vGPU is made there",
+			first: with(takes("vfio-pci", l40sV, onVF(l40s12Q, 0))),
+			do:    makeVGPU(l40sV, onVF(l40s12Q, 0)),
+			fails: backend.InvalidState, saying: []string{l40sV, "virtual function", "vfio-pci"},
+		},
+		{
+			name:  "a reboot gives it back",
+			first: with(takes("vfio-pci", l40sV, onVF(l40s12Q, 0))),
+			do:    each(append([]vgpuAction{rebootVGPU}, all...)...),
+			then:  []vgpuCheck{hasTaken(l40sV), hasVGPUs(l40sV, true, false, onVF(l40s12Q, 0), onVF(l40s12Q, 1))},
+		},
+		{
+			name:  "and makes another one there, which is the VM's",
+			first: with(append(named, removeVGPU(l40sV, onVF(l40s12Q, 0)))...),
+			do:    makeVGPU(l40sV, onVF(l40s12C, 0)),
+			then:  []vgpuCheck{isNamedBy(l40sV, onVF(l40s12C, 0), "VM web-01 (off)")},
 		},
 	}
 }

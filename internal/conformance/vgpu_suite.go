@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
@@ -22,6 +23,13 @@ type VGPUFixture interface {
 	// Hold has a VM of a name run with a vGPU that is there, and Release shuts it down.
 	Hold(t *testing.T, gpuID string, p gpu.VGPUPlace, vm string)
 	Release(t *testing.T, gpuID string, p gpu.VGPUPlace)
+
+	// Define has a VM that is off, or saved, name a vGPU that is there, and Undefine ends the VM.
+	Define(t *testing.T, gpuID string, p gpu.VGPUPlace, vm string, state gpu.VMState)
+	Undefine(t *testing.T, vm string)
+
+	// Take binds the virtual function of a vGPU that is there to another driver, or to none with "".
+	Take(t *testing.T, gpuID string, p gpu.VGPUPlace, driver string)
 
 	// CreateOutside is somebody else who makes a vGPU, and RemoveOutside one who removes it.
 	CreateOutside(t *testing.T, gpuID string, p gpu.VGPUPlace)
@@ -57,10 +65,11 @@ func (b *vgpuBench) sane(t *testing.T, h gpu.Host) {
 	saneVGPU(t, h)
 }
 
-// RunVGPU runs all scenarios of vGPUs on the fixtures of a backend.
-func RunVGPU(t *testing.T, factory VGPUFactory) {
+// RunVGPU runs all scenarios of vGPUs on the fixtures of a backend, or those about some subjects.
+func RunVGPU(t *testing.T, factory VGPUFactory, about ...string) {
 	t.Helper()
-	runSubjects(t, vgpuSubjects(), standardVGPUHost, func(t *testing.T, h gpu.Host) *vgpuBench {
+	subjects := slices.DeleteFunc(vgpuSubjects(), func(s vgpuSubject) bool { return len(about) > 0 && !slices.Contains(about, s.name) })
+	runSubjects(t, subjects, standardVGPUHost, func(t *testing.T, h gpu.Host) *vgpuBench {
 		t.Helper()
 		return &vgpuBench{VGPUFixture: factory(t, h, []string{a40}), record: newRecord(t)}
 	})
@@ -73,6 +82,7 @@ func vgpuSubjects() []vgpuSubject {
 		{"mode", vgpuModeScenarios()},
 		{"create", vgpuCreateScenarios()},
 		{"remove", vgpuRemoveScenarios()},
+		{"definitions", vgpuDefinitionScenarios()},
 		{"mig", vgpuMIGScenarios()},
 		{"reboot", vgpuRebootScenarios()},
 		{"errors", vgpuErrorScenarios()},

@@ -36,6 +36,8 @@ type Host struct {
 	// VMs that live on this host now. A clustered VM is listed by its owner node only.
 	VMs   []VM   `json:"vms"`
 	Pools []Pool `json:"pools"`
+	// HostDevices are those that libvirt's definitions of VMs name on a Linux host with vGPUs.
+	HostDevices []HostDevice `json:"host_devices,omitempty"`
 	// Units are the systemd services of the host that run, by name.
 	Units []string `json:"units,omitempty"`
 	// MPS is nil on a host without NVIDIA's driver.

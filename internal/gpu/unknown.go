@@ -27,6 +27,7 @@ const (
 	PartVMs        Part = "vms"        // a VM's state and settings, or which VMs there are
 	PartPartitions Part = "partitions" // which running VMs hold partitions
 	PartDevices    Part = "devices"    // which VMs have whole GPUs
+	PartVGPUs      Part = "vgpus"      // which VMs that do not run name vGPUs
 	PartPools      Part = "pools"
 	PartPolicies   Part = "policies"
 	PartCluster    Part = "cluster"
@@ -38,8 +39,8 @@ const (
 // partNames are what people call the parts.
 var partNames = map[Part]string{
 	PartGPUs: "the GPUs", PartVMs: "the VMs", PartPartitions: "who holds partitions", PartDevices: "which VMs have whole GPUs",
-	PartPools: "the pools", PartPolicies: "the policies", PartCluster: "the cluster", PartDaemons: "the MPS daemons",
-	PartShares: "the shares", PartHost: "the host",
+	PartVGPUs: "which VMs name vGPUs", PartPools: "the pools", PartPolicies: "the policies", PartCluster: "the cluster",
+	PartDaemons: "the MPS daemons", PartShares: "the shares", PartHost: "the host",
 }
 
 // What names it for people: "GPU PCIROOT(16)#PCI(0000)", "the pools".

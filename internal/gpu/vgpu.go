@@ -1,6 +1,10 @@
 package gpu
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
 
 // VGPU is the vGPU face of a GPU. It is there only on hosts with NVIDIA's vGPU driver.
 type VGPU struct {
@@ -13,6 +17,41 @@ type VGPU struct {
 	HeterogeneousSupported bool           `json:"heterogeneous_supported,omitempty"`
 	Types                  []VGPUType     `json:"types,omitempty"`
 	Instances              []VGPUInstance `json:"instances,omitempty"`
+	// Taken are the virtual functions that NVIDIA's driver has not, as one that libvirt gave to a VM with
+	// managed='yes': no vGPU can be made there.
+	Taken []TakenFunction `json:"taken,omitempty"`
+}
+
+// TakenFunction is a virtual function that takes no vGPU, and who has it.
+type TakenFunction struct {
+	Function int    `json:"function"`
+	Address  string `json:"address,omitempty"`
+	// Driver is the kernel's that has it, "vfio-pci"; "" is none.
+	Driver string `json:"driver,omitempty"`
+	// Holder and NamedBy are as those of a vGPU.
+	Holder  string   `json:"holder,omitempty"`
+	NamedBy []string `json:"named_by,omitempty"`
+}
+
+func (f *TakenFunction) String() string {
+	text := fmt.Sprintf("virtual function %d is without a driver", f.Function)
+	if f.Driver != "" {
+		text = fmt.Sprintf("virtual function %d is bound to %s in place of NVIDIA's driver", f.Function, f.Driver)
+	}
+	if who := heldBy(f.Holder, f.NamedBy); who != "" {
+		text += ", by " + who
+	}
+	return text
+}
+
+// TakenAt finds a virtual function that takes no vGPU.
+func (v *VGPU) TakenAt(function int) (*TakenFunction, bool) {
+	for i := range v.Taken {
+		if v.Taken[i].Function == function {
+			return &v.Taken[i], true
+		}
+	}
+	return nil, false
 }
 
 // VGPUType is a type of vGPU that a GPU offers.
@@ -47,6 +86,72 @@ type VGPUInstance struct {
 	// or the driver does not tell.
 	GPUInstance *int   `json:"gpu_instance,omitempty"`
 	Holder      string `json:"holder,omitempty"` // "VM web-01", "process 4711 (qemu-kvm)"
+	// NamedBy are VMs without it, whose next start needs it, each with its state: "VM web-01 (off)".
+	NamedBy []string `json:"named_by,omitempty"`
+}
+
+// HeldBy is who has the vGPU or needs it at the next start, by whom it is neither removed nor made
+// another one; "" is nobody.
+func (in *VGPUInstance) HeldBy() string { return heldBy(in.Holder, in.NamedBy) }
+
+func heldBy(holder string, namedBy []string) string {
+	if holder == "" {
+		return strings.Join(namedBy, ", ")
+	}
+	return strings.Join(append([]string{holder}, namedBy...), ", ")
+}
+
+// HostDevice is a device of its host that the definition of a VM names, whether the VM runs or not and
+// whether the device is there or not.
+type HostDevice struct {
+	VM    string  `json:"vm"` // name
+	VMID  string  `json:"vm_id,omitempty"`
+	State VMState `json:"state"`
+	// Address is that of a PCI function, "0000:41:00.4".
+	Address string `json:"address,omitempty"`
+	// UUID is that of a mediated device.
+	UUID string `json:"uuid,omitempty"`
+}
+
+// is reports whether the device is a mediated one of a UUID, or where that is "" the function at an address.
+func (d *HostDevice) is(uuid, address string) bool {
+	if uuid != "" {
+		return SameID(d.UUID, uuid)
+	}
+	return d.Address != "" && SameID(d.Address, address)
+}
+
+// NameVGPUs notes of each vGPU the VMs that name it and have it not: those that do not run, and where
+// nobody has it those that run. What the GPUs have in common with another host is not changed.
+func (h *Host) NameVGPUs() {
+	for i := range h.GPUs {
+		if h.GPUs[i].VGPU == nil {
+			continue
+		}
+		v := *h.GPUs[i].VGPU
+		v.Instances = slices.Clone(v.Instances)
+		for j := range v.Instances {
+			in := &v.Instances[j]
+			in.NamedBy = h.namers(in.UUID, in.Address, in.Holder)
+		}
+		v.Taken = slices.Clone(v.Taken)
+		for j := range v.Taken {
+			f := &v.Taken[j]
+			f.NamedBy = h.namers("", f.Address, f.Holder)
+		}
+		h.GPUs[i].VGPU = &v
+	}
+}
+
+func (h *Host) namers(uuid, address, holder string) []string {
+	var out []string
+	for i := range h.HostDevices {
+		d := &h.HostDevices[i]
+		if idle := d.State == VMOff || d.State == VMSaved; d.is(uuid, address) && (idle || holder == "") {
+			out = append(out, fmt.Sprintf("VM %s (%s)", d.VM, d.State))
+		}
+	}
+	return out
 }
 
 // VGPULayout is a wanted set of vGPUs for each of some GPUs. Exactly one of Type and

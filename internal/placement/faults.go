@@ -24,6 +24,7 @@ const (
 	VGPUCapacity      // more than an empty GPU takes
 	VGPUCount         // a number below zero
 	VGPUFunction      // a function that the GPU has not, or that another vGPU is on
+	VGPUTaken         // virtual functions that NVIDIA's driver has not are wanted
 	VGPUHeld          // vGPUs that would have to be removed, and are held
 	VGPUInstancesHeld // GPU instances in use that would have to go for those of vGPUs
 	VGPUReset         // MIG mode changes with a reset, which is not allowed
@@ -62,7 +63,7 @@ const (
 // codes are those of the faults for which a layout is not merely a wrong one.
 var codes = map[gpu.Fault]gpu.Code{
 	MIGInUse: gpu.InUse, VGPUHeld: gpu.InUse, VGPUBusy: gpu.InUse, VGPUReset: gpu.InvalidState, VGPUInMIGMode: gpu.InvalidState,
-	VGPUUnsupported: gpu.NotSupported, VGPUCapacity: gpu.Insufficient, VGPUUntold: gpu.Insufficient,
+	VGPUUnsupported: gpu.NotSupported, VGPUCapacity: gpu.Insufficient, VGPUUntold: gpu.Insufficient, VGPUTaken: gpu.Insufficient,
 }
 
 // FaultOf is the fault of an error, 0 if a solver did not make it.

@@ -97,14 +97,15 @@ func instancesInUse(blocking []MIGInstance, free, need int) *gpu.Refusal {
 // mode.
 func vgpusHeld(held []gpu.VGPUInstance, clears bool) *gpu.Refusal {
 	who := words.Each(held, func(in gpu.VGPUInstance) string {
-		return fmt.Sprintf("%s %s is held by %s", in.Type, functionText(in.Function), in.Holder)
+		return fmt.Sprintf("%s %s is held by %s", in.Type, functionText(in.Function), in.HeldBy())
 	})
 	text := words.Plural(len(held), "vGPU") + " in use " + words.Verb(len(held), "is", "are") + " in the way: "
 	if clears {
 		text = "the modes of the GPU change only without vGPUs: "
 	}
-	return unfit(VGPUHeld, "%s", text+words.JoinAll(who)).Or("stop what uses it first").
-		HeldBy(words.Each(held, func(in gpu.VGPUInstance) string { return in.Holder })...)
+	return unfit(VGPUHeld, "%s", text+words.JoinAll(who)).
+		Or("stop what uses it first, and take the vGPUs from the definitions of VMs").
+		HeldBy(words.Each(held, func(in gpu.VGPUInstance) string { return in.HeldBy() })...)
 }
 
 // busyWhile says who uses a GPU of which something is switched, which takes it idle.

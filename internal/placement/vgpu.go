@@ -249,6 +249,9 @@ func vgpuRoom(v *gpu.VGPU, wanted []vgpuDemand) error {
 	switch usable := usableByVGPUs(v); {
 	case v.Functions > 0 && total > v.Functions:
 		add(&fault, VGPUCapacity, "%s, but each takes a virtual function and the GPU has %d", text, v.Functions)
+	case v.Functions > 0 && total > v.Functions-len(v.Taken):
+		add(&fault, VGPUTaken, "%s, but each takes a virtual function and the GPU has %d, of which %s", text, v.Functions,
+			words.JoinAll(words.Each(v.Taken, func(f gpu.TakenFunction) string { return f.String() })))
 	case backed: // as many as there is room for their instances
 	case !mixedSizes(wanted) && most > 0 && total > most:
 		add(&fault, VGPUCapacity, atMost, text, most)

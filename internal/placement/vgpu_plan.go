@@ -87,7 +87,7 @@ func LayOutVGPU(g *gpu.GPU, l *gpu.VGPULayout, given gpu.Layout, quiesced ...str
 	case inMIGMode(g):
 		return VGPUPlan{}, sharesInMIGMode()
 	}
-	return planVGPU(g, gpu.VGPUState{FunctionsOn: t.functionsOn, Heterogeneous: t.heterogeneous, Places: arrangeVGPUs(g, t.wanted)},
+	return planVGPU(g, gpu.VGPUState{FunctionsOn: t.functionsOn, Heterogeneous: t.heterogeneous, Places: arrangeVGPUs(g, t.wanted, given)},
 		mig, quiesced)
 }
 
@@ -154,6 +154,9 @@ func checkPlaces(g *gpu.GPU, s gpu.VGPUState, mig *gpu.MIGState) error {
 			add(&fault, VGPUFunction, "%s cannot be %s: the GPU has %s", p.Type, functionText(p.Function),
 				words.Plural(v.Functions, "virtual function"))
 		}
+		if f, taken := v.TakenAt(p.Function); taken && s.FunctionsOn {
+			add(&fault, VGPUTaken, "%s cannot be %s: %s", p.Type, functionText(p.Function), f)
+		}
 		if o := slices.IndexFunc(s.Places[:i], func(o gpu.VGPUPlace) bool { return o.Function == p.Function }); o >= 0 &&
 			p.Function != gpu.Itself {
 			add(&fault, VGPUFunction, "%s and %s cannot both be %s", p.Type, s.Places[o].Type, functionText(p.Function))
@@ -217,7 +220,7 @@ func planVGPU(g *gpu.GPU, to gpu.VGPUState, mig *instancesWish, quiesced []strin
 			continue
 		}
 		p.Remove = append(p.Remove, in.VGPUPlace)
-		if in.Holder != "" {
+		if in.HeldBy() != "" {
 			held = append(held, in)
 		}
 	}
@@ -261,7 +264,7 @@ func (p *VGPUPlan) instances(g *gpu.GPU, mig *instancesWish, quiesced []string) 
 	for _, in := range g.VGPU.Instances {
 		if slices.Contains(p.Keep, in.VGPUPlace) {
 			stay = append(stay, in)
-			if in.Holder != "" {
+			if in.HeldBy() != "" {
 				held = append(held, in)
 			}
 		}
@@ -291,7 +294,7 @@ func livedIn(g *gpu.GPU, have []MIGInstance, by []gpu.VGPUInstance) []MIGInstanc
 	for i := range out {
 		for _, in := range by {
 			if out[i].Held == "" && mayLiveIn(g, in, out[i].MIGPlacement) {
-				out[i].Held = cmp.Or(in.Holder, "vGPU "+in.Type)
+				out[i].Held = cmp.Or(in.HeldBy(), "vGPU "+in.Type)
 			}
 		}
 	}
@@ -319,10 +322,11 @@ func frameBuffer(v *gpu.VGPU, name string) gpu.Bytes {
 	return t.FrameBuffer
 }
 
-// arrangeVGPUs finds places for what is wanted.
-func arrangeVGPUs(g *gpu.GPU, wanted []vgpuDemand) []gpu.VGPUPlace {
+// arrangeVGPUs finds places for what is wanted. What an earlier layout gave and a reboot took goes back to where
+// it was: VMs name their vGPUs by the place.
+func arrangeVGPUs(g *gpu.GPU, wanted []vgpuDemand, given gpu.Layout) []gpu.VGPUPlace {
 	now := byFunction(g)
-	slices.SortStableFunc(now, func(a, b gpu.VGPUInstance) int { return cmp.Compare(min(len(b.Holder), 1), min(len(a.Holder), 1)) })
+	slices.SortStableFunc(now, func(a, b gpu.VGPUInstance) int { return cmp.Compare(min(len(b.HeldBy()), 1), min(len(a.HeldBy()), 1)) })
 	var out []gpu.VGPUPlace
 	missing := slices.Clone(wanted)
 	for _, in := range now {
@@ -330,6 +334,13 @@ func arrangeVGPUs(g *gpu.GPU, wanted []vgpuDemand) []gpu.VGPUPlace {
 		if i >= 0 {
 			missing[i].count--
 			out = append(out, in.VGPUPlace)
+		}
+	}
+	for _, p := range lostPlaces(g.VGPU, given, out) {
+		i := slices.IndexFunc(missing, func(d vgpuDemand) bool { return d.count > 0 && sameVGPUType(g.VGPU, p.Type, d.typ.Name) })
+		if i >= 0 {
+			missing[i].count--
+			out = append(out, p)
 		}
 	}
 	for _, d := range missing {
@@ -340,13 +351,31 @@ func arrangeVGPUs(g *gpu.GPU, wanted []vgpuDemand) []gpu.VGPUPlace {
 	return out
 }
 
+// lostPlaces are those of an earlier layout that no vGPU is at which stays.
+func lostPlaces(v *gpu.VGPU, given gpu.Layout, stay []gpu.VGPUPlace) []gpu.VGPUPlace {
+	if given.VGPU == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(given.VGPU.Places), func(p gpu.VGPUPlace) bool {
+		_, taken := v.TakenAt(p.Function)
+		return taken || (p.Function == gpu.Itself) != (v.Functions == 0) || p.Function >= max(v.Functions, 1) ||
+			slices.ContainsFunc(stay, func(o gpu.VGPUPlace) bool {
+				return o.Function == p.Function && (p.Function != gpu.Itself || gpu.SameID(o.UUID, p.UUID))
+			})
+	})
+}
+
 // freeFunction is the first without a vGPU; vgpuRoom has made sure that there is one.
 func freeFunction(v *gpu.VGPU, used []gpu.VGPUPlace) int {
 	if v.Functions == 0 {
 		return gpu.Itself
 	}
 	i := 0
-	for slices.ContainsFunc(used, func(p gpu.VGPUPlace) bool { return p.Function == i }) {
+	free := func() bool {
+		_, taken := v.TakenAt(i)
+		return !taken && !slices.ContainsFunc(used, func(p gpu.VGPUPlace) bool { return p.Function == i })
+	}
+	for !free() {
 		i++
 	}
 	return i

@@ -101,9 +101,14 @@ var faults = map[gpu.Fault]Finding{
 	placement.VGPUUntold:   {Rule: vgpuCapacity, Title: "The number of vGPUs must be set", Fix: "Write `count`."},
 	placement.VGPUCapacity: {Rule: vgpuCapacity, Title: tooManyVGPUs, Fix: fewerVGPUs},
 	placement.VGPUCount:    {Rule: vgpuCapacity, Title: tooManyVGPUs, Fix: fewerVGPUs},
+	placement.VGPUTaken: {
+		Rule: vgpuCapacity, Title: "Virtual functions of the GPU are taken",
+		Fix: "Write managed='no' for these functions in the definitions of the VMs, and bind them to NVIDIA's driver again when the VMs are " +
+			"off; or ask for fewer vGPUs.",
+	},
 	placement.VGPUHeld: {
 		Rule: vgpuInUse, Title: "vGPUs in use block the change",
-		Fix: "Shut the VMs down and take the vGPUs from them, or keep these vGPUs in the layout. No setting removes a vGPU in use.",
+		Fix: "Shut the VMs down and take the vGPUs from their definitions, or keep these vGPUs in the layout. No setting removes a vGPU in use.",
 	},
 	placement.VGPUReset: {
 		Rule: vgpuInUse, Path: "max_disruption", Title: "The change of MIG mode resets GPUs",

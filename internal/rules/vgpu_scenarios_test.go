@@ -246,12 +246,33 @@ func vgpuScenarios() []scenario {
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.VGPU.Types[q12] = 1 },
 		},
 		{
+			rule: "vgpu-capacity", name: "a virtual function that a VM took", level: rules.Error, path: "vgpu",
+			says: []string{migGPU1, "the GPU has 2, of which virtual function 1 is bound to vfio-pci", "by VM web-01 (off)", "managed='no'"},
+			build: func() (rules.World, change.Change) {
+				g := l40s(migGPU1, q12)
+				g.VGPU.Functions = 2
+				g.VGPU.Taken = []gpu.TakenFunction{{Function: 1, Driver: "vfio-pci", NamedBy: []string{"VM web-01 (off)"}}}
+				return kvm(l40s(migGPU0), g), create("t", vgpuConfig("vdi", vgpuTypes(q12, 2), "kvm01"))
+			},
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.VGPU.Types[q12] = 1 },
+		},
+		{
 			rule: "vgpu-in-use", name: "held by a VM", level: rules.Error, path: "vgpu", change: true,
 			says: []string{migGPU1, q12, "virtual function 1", "VM web-01"},
 			build: func() (rules.World, change.Change) {
 				return kvm(l40s(migGPU0), heldBy(l40s(migGPU1, q12, q12), 1, "VM web-01")), create("t", vgpuConfig("vdi", vgpuTypes(q24, 1), "kvm01"))
 			},
 			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["kvm01"].GPUs[1].VGPU.Instances[1].Holder = "" },
+		},
+		{
+			rule: "vgpu-in-use", name: "named by a VM that is off", level: rules.Error, path: "vgpu", change: true,
+			says: []string{migGPU1, q12, "virtual function 1", "VM web-01 (off)", "from their definitions"},
+			build: func() (rules.World, change.Change) {
+				g := l40s(migGPU1, q12, q12)
+				g.VGPU.Instances[1].NamedBy = []string{"VM web-01 (off)"}
+				return kvm(l40s(migGPU0), g), create("t", vgpuConfig("vdi", vgpuTypes(q24, 1), "kvm01"))
+			},
+			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["kvm01"].GPUs[1].VGPU.Instances[1].NamedBy = nil },
 		},
 		{
 			rule: "vgpu-in-use", name: "held, and another mode", level: rules.Error, path: "vgpu", change: true,

@@ -46,6 +46,24 @@ func TestSystemdTakesTheUnits(t *testing.T) {
 	}
 }
 
+// TestReconcileComesBeforeWhatHandsGPUsOut has the layouts of a host put back before anybody takes GPUs from them.
+func TestReconcileComesBeforeWhatHandsGPUsOut(t *testing.T) {
+	t.Parallel()
+	var before []string
+	for line := range strings.Lines(read(t, "packaging/linux/gpu-agent-reconcile.service")) {
+		if units, is := strings.CutPrefix(line, "Before="); is {
+			before = append(before, strings.Fields(units)...)
+		}
+	}
+	for _, unit := range []string{
+		"virtqemud", "libvirtd", "libvirt-guests", "pve-guests", "kubelet", "k3s", "rke2-server", "containerd", "docker", "podman", "slurmd",
+	} {
+		if !slices.Contains(before, unit+".service") {
+			t.Errorf("%s.service may start before layouts are put back: it is not among %q", unit, before)
+		}
+	}
+}
+
 // TestSSHDGivesEachUserItsRole asks sshd what it would do for a user.
 func TestSSHDGivesEachUserItsRole(t *testing.T) {
 	t.Parallel()

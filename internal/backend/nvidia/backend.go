@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/libvirt"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/mps"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/timeslice"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/vgpu"
@@ -32,6 +33,8 @@ type Options struct {
 	SMI, CTK, Modprobe, Systemctl string
 	// VGPU is where the parts of vGPUs are, such as NVIDIA's sriov-manage. Its NVML is the backend's.
 	VGPU vgpu.Options
+	// Libvirt is where libvirt is, which is asked on a host with vGPUs.
+	Libvirt libvirt.Options
 	// Patience is how long a GPU may take to tell all that is asked of it, 20 seconds when it
 	// is 0. The host as a whole may take six times as long.
 	Patience time.Duration
@@ -49,6 +52,7 @@ func (o Options) withDefaults() Options {
 	o.Modprobe = cmp.Or(o.Modprobe, "nvidia-modprobe")
 	o.Systemctl = cmp.Or(o.Systemctl, "systemctl")
 	o.Patience = cmp.Or(o.Patience, defaultPatience)
+	o.Libvirt = o.Libvirt.In(o.Root)
 	return o
 }
 
@@ -166,6 +170,7 @@ func (b *Backend) inventory(ctx context.Context, keep func(id string) *gpu.GPU) 
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
+		b.nameVGPUs(ctx, &host)
 		host.Stale = b.stale()
 		host.Units, host.Controllers = b.controllers(ctx)
 		b.fillSharing(ctx, s, &host)

@@ -4,9 +4,11 @@ package nvidia
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/libvirt"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/vgpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
@@ -50,6 +52,9 @@ func (b *Backend) CreateVGPU(ctx context.Context, gpuID string, p gpu.VGPUPlace)
 			return refuse(backend.InvalidState, "the virtual functions of the GPU are off")
 		case !t.MIGBacked() && g.MIG != nil && g.MIG.Enabled:
 			return refuse(backend.InvalidState, "%s is time-sliced, and the GPU is in MIG mode", t.ShortName())
+		}
+		if err := b.shareInstances(g.Address, t); err != nil {
+			return err
 		}
 		return b.vgpus.Create(g, vgpu.Spec{Function: p.Function, UUID: p.UUID, Type: t.ID})
 	})
@@ -104,6 +109,11 @@ func (b *Backend) readVGPU(ctx context.Context, s *session, d *device) (*gpu.VGP
 		})
 	}
 	for _, f := range g.Functions {
+		if f.Taken {
+			v.Taken = append(v.Taken, gpu.TakenFunction{
+				Function: f.Index, Address: f.Address, Driver: f.Driver, Holder: strings.Join(words.Each(f.Holders, vgpu.Holder.String), ", "),
+			})
+		}
 		for _, in := range f.VGPUs {
 			v.Instances = append(v.Instances, gpu.VGPUInstance{
 				VGPUPlace: gpu.VGPUPlace{Type: in.Type.ShortName(), Function: f.Index, UUID: in.UUID},
@@ -112,4 +122,16 @@ func (b *Backend) readVGPU(ctx context.Context, s *session, d *device) (*gpu.VGP
 		}
 	}
 	return v, nil
+}
+
+// nameVGPUs adds which VMs name the vGPUs of a host that has any. That is libvirt's to tell, and whoever
+// has no libvirt has no such VMs.
+func (b *Backend) nameVGPUs(ctx context.Context, host *gpu.Host) {
+	if !slices.ContainsFunc(host.GPUs, func(g gpu.GPU) bool { return g.VGPU != nil }) {
+		return
+	}
+	devices, err := libvirt.Read(ctx, b.opt.Libvirt)
+	lacks(host, gpu.PartVGPUs, err)
+	host.HostDevices = devices
+	host.NameVGPUs()
 }

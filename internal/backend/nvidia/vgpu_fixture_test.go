@@ -3,18 +3,25 @@
 package nvidia_test
 
 import (
+	"cmp"
+	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/libvirt"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/mps"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/vgpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/conformance"
+	fakelibvirt "github.com/gpufleet/terraform-provider-gpu/internal/fake/libvirt"
 	fakenvml "github.com/gpufleet/terraform-provider-gpu/internal/fake/nvml"
 	fakevgpu "github.com/gpufleet/terraform-provider-gpu/internal/fake/vgpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/test/libvirtd"
 )
 
 // TestVGPUConformance drives go-nvml with a libnvidia-ml, and a sysfs that answers as
@@ -26,12 +33,34 @@ func TestVGPUConformance(t *testing.T) {
 	})
 }
 
+// TestRealVGPUDefinitions has libvirt's own daemon say which vGPUs VMs name.
+func TestRealVGPUDefinitions(t *testing.T) {
+	daemon := libvirtd.Start(t)
+	conformance.RunVGPU(t, func(t *testing.T, initial gpu.Host, mediated []string) conformance.VGPUFixture {
+		t.Helper()
+		f := newVGPUFixture(t, initial, mediated)
+		f.libvirt, f.real = filepath.Join(daemon.Root(), "run/libvirt/libvirt-sock"), daemon
+		f.open()
+		t.Cleanup(func() {
+			for _, vm := range f.domains {
+				daemon.Undefine(vm.Name)
+			}
+		})
+		return f
+	}, "definitions")
+}
+
 // vgpuFixture is a Linux KVM host: a machine behind NVML, and a kernel.
 type vgpuFixture struct {
 	*fixture
 	kernel *fakevgpu.Kernel
 	cards  []fakevgpu.Card // by GPU; without an address for one without vGPUs
 	vms    map[gpu.VGPUPlace]int
+	// libvirt is where a daemon may be, which is started for the first VM that is off.
+	libvirt string
+	daemon  *fakelibvirt.Daemon
+	real    *libvirtd.Daemon // in its place
+	domains []fakelibvirt.Domain
 }
 
 func newVGPUFixture(t *testing.T, initial gpu.Host, mediated []string) *vgpuFixture {
@@ -40,6 +69,12 @@ func newVGPUFixture(t *testing.T, initial gpu.Host, mediated []string) *vgpuFixt
 		fixture: &fixture{t: t, tree: fakenvml.NewProcTree(t), units: t.TempDir(), pid: 4700},
 		vms:     map[gpu.VGPUPlace]int{},
 	}
+	dir, err := os.MkdirTemp("", "libvirt") //nolint:usetesting // sockets have short paths, and t.TempDir is long
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	f.libvirt = filepath.Join(dir, "libvirt-sock")
 	var (
 		o     fakenvml.Options
 		cards []fakevgpu.Card
@@ -111,7 +146,8 @@ func (f *vgpuFixture) open() {
 	f.backend = nvidia.New(nvidia.Options{
 		Library: f.machine.Library(), Root: f.tree.Root(), SMI: f.machine.SMI(),
 		Systemctl: filepath.Join(f.units, "systemctl"), VGPU: f.kernel.Options(),
-		MPS: mps.Options{Program: filepath.Join(f.units, "nvidia-cuda-mps-control")}, // it has none
+		Libvirt: libvirt.Options{Sockets: []string{f.libvirt}, Patience: time.Minute},
+		MPS:     mps.Options{Program: filepath.Join(f.units, "nvidia-cuda-mps-control")}, // it has none
 	})
 }
 
@@ -140,6 +176,59 @@ func (f *vgpuFixture) Hold(t *testing.T, gpuID string, p gpu.VGPUPlace, vm strin
 func (f *vgpuFixture) Release(t *testing.T, _ string, p gpu.VGPUPlace) {
 	t.Helper()
 	f.kernel.End(f.vms[p])
+}
+
+func (f *vgpuFixture) Define(t *testing.T, gpuID string, p gpu.VGPUPlace, vm string, state gpu.VMState) {
+	t.Helper()
+	device := fmt.Sprintf("<hostdev mode='subsystem' type='mdev' model='vfio-pci'><source><address uuid='%s'/></source></hostdev>", p.UUID)
+	if p.UUID == "" {
+		var at [4]int
+		if _, err := fmt.Sscanf(f.device(gpuID, p), "%x:%x:%x.%x", &at[0], &at[1], &at[2], &at[3]); err != nil {
+			t.Fatal(err)
+		}
+		device = fmt.Sprintf("<hostdev mode='subsystem' type='pci' managed='no'><source>"+
+			"<address domain='0x%04x' bus='0x%02x' slot='0x%02x' function='0x%x'/></source></hostdev>", at[0], at[1], at[2], at[3])
+	}
+	f.domains = append(f.domains, fakelibvirt.Domain{
+		Name: vm, UUID: [16]byte{15: byte(len(f.domains) + 1)}, State: fakelibvirt.ShutOff, Saved: state == gpu.VMSaved,
+		XML: "<domain type='kvm'><devices>" + device + "</devices></domain>",
+	})
+	if f.real != nil {
+		f.defineReal(vm, device, state)
+		return
+	}
+	if f.daemon == nil {
+		f.daemon = fakelibvirt.Listen(t, f.libvirt)
+	}
+	f.daemon.Define(f.domains...)
+}
+
+func (f *vgpuFixture) Take(t *testing.T, gpuID string, p gpu.VGPUPlace, driver string) {
+	t.Helper()
+	f.kernel.Take(f.device(gpuID, p), cmp.Or(driver, "-"))
+}
+
+// defineReal gives a VM that is saved its device when it is: none is there to run with.
+func (f *vgpuFixture) defineReal(vm, device string, state gpu.VMState) {
+	f.t.Helper()
+	if state != gpu.VMSaved {
+		f.real.Define(vm, device)
+		return
+	}
+	f.real.Define(vm, "")
+	f.real.Run(vm)
+	f.real.Save(vm)
+	f.real.Attach(vm, device)
+}
+
+func (f *vgpuFixture) Undefine(t *testing.T, vm string) {
+	t.Helper()
+	f.domains = slices.DeleteFunc(f.domains, func(d fakelibvirt.Domain) bool { return d.Name == vm })
+	if f.real != nil {
+		f.real.Undefine(vm)
+		return
+	}
+	f.daemon.Define(f.domains...)
 }
 
 func (f *vgpuFixture) CreateOutside(t *testing.T, gpuID string, p gpu.VGPUPlace) {

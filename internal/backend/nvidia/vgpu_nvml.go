@@ -181,3 +181,39 @@ func (s *session) migProfileOf(d *device, id nvml.VgpuTypeId, t vgpu.Type) (stri
 	}
 	return fmt.Sprintf("profile %d", number), nil
 }
+
+// shareInstances switches the driver's MIG time-sliced mode on for a type of which a GPU instance takes several.
+// NVML says that the mode changes what is reported and not how vGPUs work: nothing puts it back, and a driver
+// without it needs none (assumption linux-vgpu-mig-time-slicing).
+func (b *Backend) shareInstances(address string, t vgpu.Type) error {
+	s, d, err := library{b}.at(address)
+	if err != nil {
+		return err
+	}
+	shares, err := s.severalInInstance(d, t)
+	if err != nil || !shares || !s.offers("nvmlDeviceGetVgpuCapabilities", "nvmlDeviceSetVgpuCapabilities") {
+		return err
+	}
+	const mode = nvml.DEVICE_VGPU_CAP_MIG_TIMESLICING_ENABLED
+	has := func(c nvml.DeviceVgpuCapability) bool {
+		yes, ret := d.handle.GetVgpuCapabilities(c)
+		return ret == nvml.SUCCESS && yes
+	}
+	if !has(nvml.DEVICE_VGPU_CAP_MIG_TIMESLICING_SUPPORTED) || has(mode) {
+		return nil
+	}
+	if ret := d.handle.SetVgpuCapabilities(mode, nvml.FEATURE_ENABLED); ret != nvml.SUCCESS {
+		return failed("nvmlDeviceSetVgpuCapabilities", ret)
+	}
+	return nil
+}
+
+// severalInInstance reports whether one GPU instance takes several vGPUs of a type.
+func (s *session) severalInInstance(d *device, t vgpu.Type) (bool, error) {
+	if !t.MIGBacked() {
+		return false, nil
+	}
+	profiles, err := s.profilesOf(d)
+	i := slices.IndexFunc(profiles, func(p profile) bool { return p.Name == t.Instance })
+	return i >= 0 && profiles[i].Max > 0 && t.Max > profiles[i].Max, err
+}

@@ -62,6 +62,7 @@ func (h *Host) Inventory(ctx context.Context) (gpu.Host, error) {
 			g.TimeSlice = "" // the driver tells those of full GPUs
 		}
 	}
+	host.NameVGPUs()
 	return host, nil
 }
 

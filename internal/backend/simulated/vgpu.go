@@ -39,7 +39,7 @@ func (r *record) setFunctions(gpuID string, on bool) error {
 	case len(g.Processes) > 0:
 		return refuse(backend.InUse, "the driver does not let go of the GPU, which is used by %s", listProcesses(g.Processes))
 	}
-	v.FunctionsOn = on
+	v.FunctionsOn, v.Taken = on, nil
 	// The driver unbinds the GPU for it, in both directions.
 	v.Heterogeneous = false
 	if g.MIG != nil {

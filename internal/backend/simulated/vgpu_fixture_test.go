@@ -63,6 +63,21 @@ func (f vgpuFixture) Release(t *testing.T, gpuID string, p gpu.VGPUPlace) {
 	run(t, f.fleet.ReleaseVGPU(t.Context(), f.host.Name(), gpuID, p))
 }
 
+func (f vgpuFixture) Define(t *testing.T, gpuID string, p gpu.VGPUPlace, vm string, state gpu.VMState) {
+	t.Helper()
+	run(t, f.fleet.DefineVM(t.Context(), f.host.Name(), gpuID, p, vm, state))
+}
+
+func (f vgpuFixture) Take(t *testing.T, gpuID string, p gpu.VGPUPlace, driver string) {
+	t.Helper()
+	run(t, f.fleet.TakeFunction(t.Context(), f.host.Name(), gpuID, p, driver))
+}
+
+func (f vgpuFixture) Undefine(t *testing.T, vm string) {
+	t.Helper()
+	run(t, f.fleet.UndefineVM(t.Context(), f.host.Name(), vm))
+}
+
 func (f vgpuFixture) CreateOutside(t *testing.T, gpuID string, p gpu.VGPUPlace) {
 	t.Helper()
 	run(t, f.fleet.CreateVGPUOutside(t.Context(), f.host.Name(), gpuID, p))

@@ -42,6 +42,9 @@ func (r *record) createVGPU(gpuID string, want gpu.VGPUPlace) error {
 	if err := g.hasFunction(want.Function); err != nil {
 		return err
 	}
+	if f, taken := g.VGPU.TakenAt(want.Function); taken {
+		return refuse(backend.InvalidState, "%s", f)
+	}
 	if done, err := r.takenVGPU(g, want); err != nil || done {
 		return err
 	}

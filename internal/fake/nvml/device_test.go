@@ -167,7 +167,7 @@ func TestLinks(t *testing.T) {
 func TestVGPU(t *testing.T) {
 	g := hopper()
 	g.Memory = 48 * 1024 * mib
-	g.VGPU = &fakenvml.VGPU{Mixable: true, Types: []fakenvml.VGPUType{
+	g.VGPU = &fakenvml.VGPU{Mixable: true, MIGSlices: true, Types: []fakenvml.VGPUType{
 		{ID: 1148, Name: "NVIDIA L40S-2Q", Class: "Quadro", Framebuffer: 2048 * mib, Max: 24, InstanceProfile: -1},
 		{ID: 1150, Name: "NVIDIA L40S-24Q", Class: "Quadro", Framebuffer: 24 * 1024 * mib, Max: 2, InstanceProfile: -1},
 		{ID: 1200, Name: "NVIDIA MIG-3-40C", Class: "Compute", Framebuffer: 40 * 1024 * mib, Max: 2, InstanceProfile: id3g},
@@ -205,6 +205,17 @@ func TestVGPU(t *testing.T) {
 	ok(t, r)
 	vm, _, r := active[0].GetVmID()
 	ok(t, r)
+	const sliced = nvml.DEVICE_VGPU_CAP_MIG_TIMESLICING_ENABLED
+	is(t, d.SetVgpuCapabilities(nvml.DEVICE_VGPU_CAP_FRACTIONAL_MULTI_VGPU, nvml.FEATURE_ENABLED), nvml.ERROR_INVALID_ARGUMENT)
+	on, r := d.GetVgpuCapabilities(sliced)
+	ok(t, r)
+	if on || m.GPU(0).MIGSliced {
+		t.Error("vGPUs share GPU instances before anybody has said so")
+	}
+	ok(t, d.SetVgpuCapabilities(sliced, nvml.FEATURE_ENABLED))
+	if on, r = d.GetVgpuCapabilities(sliced); r != nvml.SUCCESS || !on || !m.GPU(0).MIGSliced {
+		t.Errorf("vGPUs share GPU instances: %t, return %d", on, r)
+	}
 	if !m.GPU(0).VGPUMixed || vm != "web-01" {
 		t.Errorf("mixed %v, VM %q", m.GPU(0).VGPUMixed, vm)
 	}

@@ -67,6 +67,15 @@ func (m *Machine) SetPendingMIG(index int, on bool) {
 	})
 }
 
+// AllowMIGSlices gives a GPU's driver the mode in which vGPUs share GPU instances, or takes it away.
+func (m *Machine) AllowMIGSlices(index int, yes bool) {
+	m.tb.Helper()
+	m.change(func(s *state) error {
+		m.at(s, index).VGPUMIGSlices = yes
+		return nil
+	})
+}
+
 // SwapGPU puts another card of the same kind in a GPU's place, as a technician does,
 // between a shutdown and a start of the host.
 func (m *Machine) SwapGPU(index int, uuid string) {

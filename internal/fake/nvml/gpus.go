@@ -60,10 +60,11 @@ type GPU struct {
 }
 
 // VGPU is what the vGPU host driver offers of a GPU. Mixable GPUs may run time-sliced
-// vGPUs of different sizes, when told to.
+// vGPUs of different sizes, when told to, and of MIGSlices several may share a GPU instance.
 type VGPU struct {
-	Types   []VGPUType
-	Mixable bool
+	Types     []VGPUType
+	Mixable   bool
+	MIGSlices bool
 }
 
 // VGPUType is a type of vGPU. InstanceProfile is the hardware's id of the GPU instance
@@ -141,6 +142,8 @@ func (g GPU) record(index int) gpuRecord {
 		VGPUHost:     g.VGPU != nil,
 		VGPUMixable:  g.VGPU != nil && g.VGPU.Mixable,
 		GPM:          arch >= Hopper,
+
+		VGPUMIGSlices: g.VGPU != nil && g.VGPU.MIGSlices,
 	}
 	switch {
 	case arch == Ampere && g.ModeAtOnce:

@@ -64,6 +64,8 @@ type gpuRecord struct {
 	VGPUHost       bool   `state:"vgpu_host"`
 	VGPUMixable    bool   `state:"vgpu_mixable"`
 	VGPUMixed      bool   `state:"vgpu_mixed"`
+	VGPUMIGSlices  bool   `state:"vgpu_mig_slices"`
+	VGPUMIGSliced  bool   `state:"vgpu_mig_sliced"`
 	GPM            bool   `state:"gpm"`
 	Generation     int    `state:"generation"`
 	Lost           bool   `state:"lost"`

@@ -20,6 +20,8 @@ type Device struct {
 	Timeslice int
 	// VGPUMixed is the heterogeneous mode.
 	VGPUMixed bool
+	// MIGSliced is the mode in which vGPUs share GPU instances.
+	MIGSliced bool
 	// Instances are by their start, Processes by their ids.
 	Instances []gpu.GPUInstance
 	Processes []gpu.Process
@@ -40,7 +42,7 @@ func (m *Machine) GPU(index int) Device {
 	g := m.at(s, index)
 	d := Device{
 		UUID: g.UUID, BusID: g.Bus, MIG: g.MIG, Pending: g.MIGPending, ComputeMode: g.ComputeMode, ECC: g.ECC == 1,
-		Persistence: g.Persistence, Timeslice: g.Timeslice, VGPUMixed: g.VGPUMixed,
+		Persistence: g.Persistence, Timeslice: g.Timeslice, VGPUMixed: g.VGPUMixed, MIGSliced: g.VGPUMIGSliced,
 		Instances: s.instances(index), Processes: s.processes(index),
 	}
 	for _, l := range s.Limits {

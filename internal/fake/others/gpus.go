@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/hashicorp/go-uuid"
 
@@ -92,7 +93,7 @@ func reset(g *gpu.GPU) {
 // (assumption linux-time-slice-reset).
 func boot(g *gpu.GPU) {
 	if v := g.VGPU; v != nil {
-		v.FunctionsOn, v.Heterogeneous, v.Instances = false, false, nil
+		v.FunctionsOn, v.Heterogeneous, v.Instances, v.Taken = false, false, nil, nil
 	}
 	if g.MIG != nil && !g.MIG.NeedsReset {
 		g.MIG.Pending = false
@@ -159,7 +160,45 @@ func (f *Fleet) ReleaseVGPU(ctx context.Context, host, gpuID string, p gpu.VGPUP
 }
 
 func (f *Fleet) setHolder(ctx context.Context, host, gpuID string, p gpu.VGPUPlace, holder string) error {
-	return f.onGPU(ctx, host, gpuID, func(_ simulated.Machine, g *gpu.GPU) error {
+	return f.onVGPU(ctx, host, gpuID, p, func(_ *gpu.Host, in *gpu.VGPUInstance) { in.Holder = holder })
+}
+
+// DefineVM has the definition of a VM, in a state, name a vGPU, as libvirt keeps it.
+func (f *Fleet) DefineVM(ctx context.Context, host, gpuID string, p gpu.VGPUPlace, vm string, state gpu.VMState) error {
+	return f.onVGPU(ctx, host, gpuID, p, func(h *gpu.Host, in *gpu.VGPUInstance) {
+		d := gpu.HostDevice{VM: vm, State: state, UUID: in.UUID}
+		if d.UUID == "" {
+			d.Address = in.Address
+		}
+		h.HostDevices = append(h.HostDevices, d)
+		slices.SortFunc(h.HostDevices, func(a, b gpu.HostDevice) int { return strings.Compare(a.VM, b.VM) })
+	})
+}
+
+// TakeFunction has a driver take the virtual function at a place from NVIDIA's, with the vGPU there, as libvirt
+// does for a VM whose definition says managed='yes'.
+func (f *Fleet) TakeFunction(ctx context.Context, host, gpuID string, p gpu.VGPUPlace, driver string) error {
+	return f.onVGPU(ctx, host, gpuID, p, func(h *gpu.Host, in *gpu.VGPUInstance) {
+		g, _ := h.GPU(gpuID)
+		g.VGPU.Taken = append(g.VGPU.Taken, gpu.TakenFunction{Function: in.Function, Address: in.Address, Driver: driver})
+		gone := in.VGPUPlace
+		g.VGPU.Instances = slices.DeleteFunc(g.VGPU.Instances, func(i gpu.VGPUInstance) bool { return i.VGPUPlace == gone })
+	})
+}
+
+// UndefineVM removes a VM from libvirt.
+func (f *Fleet) UndefineVM(ctx context.Context, host, vm string) error {
+	return f.onHost(ctx, host, func(m simulated.Machine) error {
+		h := m.State()
+		h.HostDevices = slices.DeleteFunc(h.HostDevices, func(d gpu.HostDevice) bool { return d.VM == vm })
+		return nil
+	})
+}
+
+func (f *Fleet) onVGPU(
+	ctx context.Context, host, gpuID string, p gpu.VGPUPlace, change func(*gpu.Host, *gpu.VGPUInstance),
+) error {
+	return f.onGPU(ctx, host, gpuID, func(m simulated.Machine, g *gpu.GPU) error {
 		if g.VGPU == nil {
 			return fmt.Errorf("GPU %s has no vGPUs", g.ID)
 		}
@@ -173,7 +212,7 @@ func (f *Fleet) setHolder(ctx context.Context, host, gpuID string, p gpu.VGPUPla
 				here = gpu.SameID(in.UUID, p.UUID)
 			}
 			if here && gpu.SameID(in.Type, p.Type) {
-				in.Holder = holder
+				change(m.State(), in)
 				return nil
 			}
 		}

@@ -77,6 +77,8 @@ type function struct {
 	index   int
 	address string
 	vgpus   []device
+	// driver is one that took the function from NVIDIA's; "-" is none.
+	driver string
 }
 
 type device struct {
@@ -148,6 +150,23 @@ func (k *Kernel) Reboot() {
 
 // Lock lets the driver refuse the next n runs of sriov-manage.
 func (k *Kernel) Lock(n int) { k.locks = n }
+
+// Take binds a function to another driver than NVIDIA's, or with "-" to none, which ends its vGPU.
+func (k *Kernel) Take(address, driver string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, c := range k.cards {
+		for _, f := range c.functions {
+			if f.address == address {
+				for _, v := range f.vgpus {
+					k.end(v)
+				}
+				f.vgpus, f.driver = nil, driver
+			}
+		}
+	}
+	k.render()
+}
 
 // Idle lets sriov-manage succeed without doing anything, as it does for a GPU that it
 // does not know.

@@ -84,6 +84,12 @@ func (k *Kernel) renderFunction(c *card, f *function) {
 		k.link("../"+c.Address, k.Device(f.address, "physfn"))
 		k.group(k.Device(f.address), f.address)
 	}
+	if f.driver != "" {
+		if f.driver != "-" {
+			k.link("../../../bus/pci/drivers/"+f.driver, k.Device(f.address, "driver"))
+		}
+		return
+	}
 	if c.Shape == vgpu.ShapeVFIO {
 		k.renderVFIO(c, f)
 		return

@@ -197,8 +197,8 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 					"The next change of the host or `gpu-agent reconcile` tries again."),
 				"unknown": tfschema.ComputedList("What could not be read of the host. It may be there or not; changes that it concerns are "+
 					"refused, and all others work.", tfschema.Attributes{
-					"part": tfschema.ComputedText("What it is of the host: `gpus`, `vms`, `partitions`, `devices`, `pools`, `policies`, `cluster`, " +
-						"`mps_daemons`, `shares` or `host`."),
+					"part": tfschema.ComputedText("What it is of the host: `gpus`, `vms`, `partitions`, `devices`, `vgpus`, `pools`, `policies`, " +
+						"`cluster`, `mps_daemons`, `shares` or `host`."),
 					"gpu_id": tfschema.ComputedText("The GPU that it is about; null for all of them. A GPU that does not tell its id is listed as " +
 						"`unknown-` with a number."),
 					"vm_id": tfschema.ComputedText("The VM that it is about; null for all of them."),
@@ -269,7 +269,8 @@ func gpusAttribute() schema.Attribute {
 			"function": tfschema.ComputedNumber("The index of its virtual function; null for a vGPU on the GPU itself."),
 			"address":  tfschema.ComputedText("The PCI address that a VM is given."),
 			"uuid":     tfschema.ComputedText("The UUID of the mediated device; null for a vGPU that is none."),
-			"holder":   tfschema.ComputedText("Who holds it, such as `VM web-01`; null for nobody."),
+			"holder": tfschema.ComputedText("Who holds it, such as `VM web-01`, or needs it at the next start, `VM web-01 (off)`; null for " +
+				"nobody."),
 		}),
 		"compute_mode": tfschema.ComputedText("How many processes may use the GPU: `default`, `exclusive_process` or " +
 			"`prohibited`; null when not known."),
@@ -477,7 +478,7 @@ func (x *gpuModel) describeVGPUs(v *gpu.VGPU) {
 		in := &now[i]
 		x.VGPUs = append(x.VGPUs, vgpuModel{
 			Type: in.Type, Function: layout.Function(in.VGPUPlace), Address: object.NilIfEmpty(in.Address), UUID: object.NilIfEmpty(in.UUID),
-			Holder: object.NilIfEmpty(in.Holder),
+			Holder: object.NilIfEmpty(in.HeldBy()),
 		})
 	}
 }

@@ -17,7 +17,7 @@ func TestAccInventory_InventoryShowsVGPUsAndWhoHoldsThem(t *testing.T) {
 	r.Must(r.Fleet.SetVirtualFunctionsOutside(t.Context(), "kvm01", rig.VGPUCard(0), true))
 	place := gpu.VGPUPlace{Type: "L40S-12Q", Function: 4}
 	r.Must(r.Fleet.CreateVGPUOutside(t.Context(), "kvm01", rig.VGPUCard(0), place))
-	r.Holds(0, place, "web-01")
+	release := r.Holds(0, place, "web-01")
 	is := func(want knownvalue.Check, steps ...any) statecheck.StateCheck {
 		return statecheck.ExpectKnownValue("data.gpu_inventory.all",
 			rig.Jsonpath("inventory", append([]any{"kvm01", "gpus", rig.VGPUCard(0)}, steps...)...), want)
@@ -31,6 +31,17 @@ func TestAccInventory_InventoryShowsVGPUsAndWhoHoldsThem(t *testing.T) {
 			is(knownvalue.ListExact([]knownvalue.Check{knownvalue.ObjectExact(map[string]knownvalue.Check{
 				"type": text("L40S-12Q"), "function": number(4), "address": knownvalue.NotNull(), "uuid": knownvalue.Null(),
 				"holder": text("VM web-01"),
+			})}), "vgpus"),
+		},
+		Check: rig.Then(func() {
+			release()
+			r.Must(r.Fleet.DefineVM(t.Context(), "kvm01", rig.VGPUCard(0), place, "web-02", gpu.VMOff))
+		}),
+	}, resource.TestStep{
+		Config: r.Block() + `data "gpu_inventory" "all" {}`,
+		ConfigStateChecks: []statecheck.StateCheck{
+			is(knownvalue.ListExact([]knownvalue.Check{knownvalue.ObjectPartial(map[string]knownvalue.Check{
+				"holder": text("VM web-02 (off)"),
 			})}), "vgpus"),
 		},
 	})

@@ -141,6 +141,96 @@ func TestAccPartitionConfig_VGPUInUseIsInTheWayAtPlan(t *testing.T) {
 	c.WantNoChanges()
 }
 
+// A VM that is off needs its vGPU as one that runs does: libvirt would start it with another one, or not at all.
+func TestAccPartitionConfig_VGPUOfAVMThatIsOffStays(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.KVM(rig.L40s(0), rig.L40s(1)))
+	c := rig.NewCLI(t, r.Block()+rig.VGPUOf("desks", rig.FourDesks, `on_destroy = "restore"`))
+	c.Apply()
+	r.Must(r.Fleet.DefineVM(t.Context(), "kvm01", rig.VGPUCard(1), r.Placed(1, "L40S-12Q", 2), "web-01", gpu.VMOff))
+	r.Must(r.Fleet.DefineVM(t.Context(), "kvm01", rig.VGPUCard(1), r.Placed(1, "L40S-12Q", 2), "web-02", gpu.VMSaved))
+	c.WantNoChanges() // who names a vGPU is no difference
+	before := r.File()
+	c.Write(r.Block() + rig.VGPUOf("desks", `type = "L40S-24Q"`, `max_disruption = "gpu_reset"`))
+	rig.WantSaid(t, c.Fails("plan"), "vGPUs in use block the change", rig.VGPUCard(1),
+		"is held by VM web-01 (off), VM web-02 (saved)", "take the vGPUs from their definitions", "Rule: vgpu-in-use")
+	r.WantUntouched(before)
+	c.Write(r.Block(`rules = { vgpu-in-use = "off" }`) + rig.VGPUOf("desks", `type = "L40S-24Q"`))
+	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "VM web-01 (off)", "take the vGPUs from the definitions of VMs")
+	c.Write(r.Block() + rig.VGPUOf("desks", rig.FourDesks, `on_destroy = "restore"`))
+	rig.WantSaid(t, c.Fails("destroy", "-auto-approve"), "VM web-01 (off)", `on_destroy = "keep"`)
+	r.WantVGPUs("on L40S-12Q@0 L40S-12Q@1 L40S-12Q@2 L40S-12Q@3", 0, 1)
+
+	c.Write(r.Block() + rig.VGPUOf("desks", rig.TwoDesks, `on_destroy = "restore"`))
+	c.Apply() // what is named is what stays
+	r.WantVGPUs("on L40S-12Q@0 L40S-12Q@2", 1)
+	r.Must(r.Fleet.Reboot(t.Context(), "kvm01"))
+	c.Apply() // and what is made again
+	r.WantVGPUs("on L40S-12Q@0 L40S-12Q@2", 1)
+	rig.WantSaid(t, c.Fails("destroy", "-auto-approve"), "VM web-01 (off)")
+	r.Must(r.Fleet.UndefineVM(t.Context(), "kvm01", "web-01"))
+	rig.WantSaid(t, c.Fails("destroy", "-auto-approve"), "VM web-02 (saved)")
+	r.Must(r.Fleet.UndefineVM(t.Context(), "kvm01", "web-02"))
+	c.Destroy()
+	r.WantVGPUs("off", 0, 1)
+	r.WantSettled()
+}
+
+// A VM that started with managed='yes' has taken its function from NVIDIA's driver, and the vGPU is gone: whoever
+// looks for it is told where.
+func TestAccPartitionConfig_VGPUWhoseFunctionAVMTook(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.KVM(rig.L40s(0), rig.L40s(1)))
+	c := rig.NewCLI(t, r.Block()+rig.VGPUOf("desks", rig.FourDesks))
+	c.Apply()
+	r.Must(r.Fleet.DefineVM(t.Context(), "kvm01", rig.VGPUCard(1), r.Placed(1, "L40S-12Q", 2), "web-01", gpu.VMRunning))
+	r.Must(r.Fleet.TakeFunction(t.Context(), "kvm01", rig.VGPUCard(1), r.Placed(1, "L40S-12Q", 2), "vfio-pci"))
+	const told = "virtual function 2 is bound to vfio-pci in place of NVIDIA's driver, by VM web-01 (running)"
+	planned, _ := c.Run("plan")
+	rig.WantSaid(t, planned, rig.VGPUCard(1), told)
+	c.Apply()
+	r.WantVGPUs("on L40S-12Q@0 L40S-12Q@1 L40S-12Q@3 L40S-12Q@4", 1) // not where it cannot be
+	c.WantNoChanges()
+
+	r.EditHost("kvm01", func(h *gpu.Host) { h.GPUs[1].VGPU.Functions = 5 })
+	r.Must(r.Fleet.TakeFunction(t.Context(), "kvm01", rig.VGPUCard(1), r.Placed(1, "L40S-12Q", 4), "vfio-pci"))
+	planned, _ = c.Run("plan") // which is no error: the world has changed, and nothing is asked for that was not there
+	rig.WantSaid(t, planned, "Warning: Virtual functions of the GPU are taken", "the GPU has 5, of which "+told, "managed='no'")
+	r.Must(r.Fleet.Reboot(t.Context(), "kvm01"))
+	c.Apply()
+	r.WantVGPUs("on L40S-12Q@0 L40S-12Q@1 L40S-12Q@3 L40S-12Q@4", 1)
+	r.WantSettled()
+}
+
+// Where libvirt does not tell which VMs name vGPUs, none is removed, and whatever needs none removed goes on.
+func TestAccPartitionConfig_VGPUsWithoutAnAnswerOfLibvirt(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.KVM(rig.L40s(0), rig.L40s(1)))
+	unread := func(all ...gpu.Unknown) { r.EditHost("kvm01", func(h *gpu.Host) { h.Unknown = all }) }
+	silent := gpu.Unknown{Part: gpu.PartVGPUs, Why: "/run/libvirt/libvirt-sock: connect: permission denied"}
+	unread(silent)
+	c := rig.NewCLI(t, r.Block()+rig.VGPUOf("desks", rig.TwoDesks, `on_destroy = "restore"`))
+	c.Apply()
+	c.WantNoChanges()
+	c.Write(r.Block() + rig.VGPUOf("desks", rig.FourDesks, `on_destroy = "restore"`))
+	c.Apply()
+	c.WantNoChanges()
+	r.Must(r.Fleet.Reboot(t.Context(), "kvm01"))
+	c.Apply()
+	r.WantVGPUs("on L40S-12Q@0 L40S-12Q@1 L40S-12Q@2 L40S-12Q@3", 0, 1)
+
+	before := r.File()
+	c.Write(r.Block() + rig.VGPUOf("desks", rig.TwoDesks, `on_destroy = "restore"`))
+	rig.WantSaid(t, c.Fails("plan"), "which VMs name vGPUs", "libvirt-sock: connect: permission denied", `"kvm01"`)
+	rig.WantSaid(t, c.Fails("destroy", "-auto-approve"), "which VMs name vGPUs", "permission denied")
+	r.WantUntouched(before)
+	unread()
+	c.Apply()
+	c.Destroy()
+	r.WantVGPUs("off", 0, 1)
+	r.WantSettled()
+}
+
 func TestAccPartitionConfig_VGPUIsRestoredOnDestroy(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.KVM(rig.L40s(0), rig.L40s(1)))

@@ -1,6 +1,7 @@
 package vgpu
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -94,6 +95,10 @@ func label(t Type, mdev bool, id string) string {
 func (g *GPU) creatable(f *Function, id int) error {
 	if slices.ContainsFunc(f.Creatable, func(o Offer) bool { return o.Type.ID == id }) {
 		return nil
+	}
+	if f.Taken {
+		return refuse(g.Address, opCreate, backend.InvalidState, "%s is not bound to NVIDIA's driver, but to %s", g.functionName(f.Index),
+			cmp.Or(f.Driver, "none"))
 	}
 	now := words.Each(f.Creatable, func(o Offer) Type { return o.Type })
 	t := g.typeByID(id)

@@ -61,6 +61,9 @@ type Function struct {
 	// shrinks as others take the GPU's capacity.
 	Creatable []Offer `json:"creatable,omitempty"`
 	VGPUs     []VGPU  `json:"vgpus,omitempty"`
+	// Taken is true of a function that NVIDIA's driver has not: Driver is the one that has it, "" for none.
+	Taken  bool   `json:"taken,omitempty"`
+	Driver string `json:"driver,omitempty"`
 	// Holders have the function open, with or without a vGPU.
 	Holders []Holder `json:"holders,omitempty"`
 }

@@ -126,6 +126,10 @@ func (h *Host) readVF(f *Function) (Shape, error) {
 	if exists(h.mdevTypes(f.Address)) {
 		return ShapeMdevVF, h.readMdevs(f)
 	}
+	if driver, err := os.Readlink(h.device(f.Address, "driver")); err == nil {
+		f.Driver = filepath.Base(driver)
+	}
+	f.Taken = f.Driver != "nvidia" // whose functions may not show their vGPUs yet
 	return ShapeNone, nil
 }
 

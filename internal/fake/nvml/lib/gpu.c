@@ -62,6 +62,7 @@ void gpu_reset(gpu *g) {
   g->compute_mode = NVML_COMPUTEMODE_DEFAULT;
   g->timeslice = 0;
   g->vgpu_mixed = 0;
+  g->vgpu_mig_sliced = 0;
   g->generation++;
   state_changed();
 }

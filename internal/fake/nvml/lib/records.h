@@ -31,7 +31,8 @@
   NUM(T, mode_needs_reset) NUM(T, mig) NUM(T, mig_pending) NUM(T, compute_mode)  \
   NUM(T, ecc) NUM(T, ecc_pending) NUM(T, persistence) NUM(T, busy)               \
   NUM(T, memory_busy) NUM(T, timeslice) NUM(T, vgpu_host) NUM(T, vgpu_mixable)   \
-  NUM(T, vgpu_mixed) NUM(T, gpm) NUM(T, generation) NUM(T, lost)      \
+  NUM(T, vgpu_mixed) NUM(T, vgpu_mig_slices) NUM(T, vgpu_mig_sliced)             \
+  NUM(T, gpm) NUM(T, generation) NUM(T, lost)                                    \
   NUM(T, sick) NUM(T, hang)
 
 /* A GPU instance profile. number is NVML's NVML_GPU_INSTANCE_PROFILE_*, id the

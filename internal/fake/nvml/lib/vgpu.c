@@ -26,8 +26,26 @@ nvmlReturn_t nvmlDeviceGetVgpuCapabilities(nvmlDevice_t device, nvmlDeviceVgpuCa
   gpu *g;
   nvmlReturn_t r = begin_host(begin(__func__), device, &g);
   if (r == NVML_SUCCESS && capability >= NVML_DEVICE_VGPU_CAP_COUNT) r = NVML_ERROR_INVALID_ARGUMENT;
-  if (r == NVML_SUCCESS) *result = capability == NVML_DEVICE_VGPU_CAP_HETEROGENEOUS_TIMESLICE_SIZES && g->vgpu_mixable;
+  if (r != NVML_SUCCESS) return end(r);
+  switch (capability) {
+  case NVML_DEVICE_VGPU_CAP_HETEROGENEOUS_TIMESLICE_SIZES: *result = g->vgpu_mixable; break;
+  case NVML_DEVICE_VGPU_CAP_MIG_TIMESLICING_SUPPORTED: *result = g->vgpu_mig_slices; break;
+  case NVML_DEVICE_VGPU_CAP_MIG_TIMESLICING_ENABLED: *result = g->vgpu_mig_sliced; break;
+  default: *result = 0;
+  }
   return end(r);
+}
+
+nvmlReturn_t nvmlDeviceSetVgpuCapabilities(nvmlDevice_t device, nvmlDeviceVgpuCapability_t capability,
+                                           nvmlEnableState_t state) {
+  gpu *g;
+  nvmlReturn_t r = begin_host(begin_root(__func__), device, &g);
+  if (r == NVML_SUCCESS && capability != NVML_DEVICE_VGPU_CAP_MIG_TIMESLICING_ENABLED) r = NVML_ERROR_INVALID_ARGUMENT;
+  if (r == NVML_SUCCESS && !g->vgpu_mig_slices) r = NVML_ERROR_NOT_SUPPORTED;
+  if (r != NVML_SUCCESS) return end(r);
+  g->vgpu_mig_sliced = state == NVML_FEATURE_ENABLED;
+  state_changed();
+  return end(NVML_SUCCESS);
 }
 
 nvmlReturn_t nvmlDeviceGetVgpuHeterogeneousMode(nvmlDevice_t device, nvmlVgpuHeterogeneousMode_t *mode) {

@@ -1,0 +1,61 @@
+package libvirt
+
+import (
+	"encoding/xml"
+	"fmt"
+	"strconv"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// domain is what of a VM's definition is of interest.
+type domain struct {
+	XMLName xml.Name `xml:"domain"`
+	Hostdev []struct {
+		Type   string `xml:"type,attr"`
+		Source struct {
+			Address *struct {
+				UUID     string `xml:"uuid,attr"`
+				Domain   string `xml:"domain,attr"`
+				Bus      string `xml:"bus,attr"`
+				Slot     string `xml:"slot,attr"`
+				Function string `xml:"function,attr"`
+			} `xml:"address"`
+		} `xml:"source"`
+	} `xml:"devices>hostdev"`
+}
+
+// definitionError is why a definition cannot be read.
+type definitionError struct{ why string }
+
+func (e *definitionError) Error() string { return e.why }
+
+// parse are the mediated devices and the PCI functions that a definition names.
+func parse(text string) ([]gpu.HostDevice, error) {
+	var d domain
+	if err := xml.Unmarshal([]byte(text), &d); err != nil {
+		return nil, &definitionError{why: "it is no XML of a VM: " + gpu.Said(err.Error(), mostOfText)}
+	}
+	var out []gpu.HostDevice
+	for _, dev := range d.Hostdev {
+		at := dev.Source.Address
+		switch {
+		case dev.Type != "pci" && dev.Type != "mdev":
+		case at == nil, dev.Type == "mdev" && at.UUID == "":
+			return nil, &definitionError{why: "a hostdev of type " + dev.Type + " has no address"}
+		case dev.Type == "mdev":
+			out = append(out, gpu.HostDevice{UUID: gpu.Printable(at.UUID)})
+		default:
+			var numbers [4]any
+			for i, text := range []string{at.Domain, at.Bus, at.Slot, at.Function} {
+				n, err := strconv.ParseUint(text, 0, 32)
+				if err != nil && text != "" { // what is left out is 0
+					return nil, &definitionError{why: fmt.Sprintf("a hostdev's PCI address has %q for a number", gpu.Said(text, mostOfText))}
+				}
+				numbers[i] = n
+			}
+			out = append(out, gpu.HostDevice{Address: fmt.Sprintf("%04x:%02x:%02x.%x", numbers[:]...)})
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,4 @@
+package libvirt
+
+// Parse is for fuzzing.
+var Parse = parse
