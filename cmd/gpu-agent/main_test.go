@@ -334,7 +334,7 @@ func TestFleetNew(t *testing.T) {
 	_, said := r.run(1, "fleet", "new", file, "--hosts", "hv01", "--gpus", "A2")
 	wantSaid(t, said, "is there already")
 	_, said = r.run(64, "fleet", "new", file+"2", "--hosts", "hv01", "--gpus", "Voodoo")
-	wantSaid(t, said, "Voodoo", "NVIDIA A2, ", "NVIDIA L40S")
+	wantSaid(t, said, "Voodoo", `"NVIDIA A2"`, "8 more", "the guide on GPU models")
 	_, said = r.run(64, "fleet", "new", file+"2", "--hosts", "hv01", "--gpus", "A2", "--platform", "amiga")
 	wantSaid(t, said, "amiga", "hyperv or linux")
 }

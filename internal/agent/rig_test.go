@@ -191,7 +191,7 @@ func anonymized(t *testing.T, h gpu.Host) gpu.Host {
 	for i := range out.GPUs {
 		if v := out.GPUs[i].VGPU; v != nil {
 			for j := range v.Instances {
-				v.Instances[j].GPUInstance = nil // the driver chooses
+				v.Instances[j].GPUInstance, v.Instances[j].Address = nil, "" // the driver chooses
 			}
 		}
 		if p := out.GPUs[i].Partitionable; p != nil {

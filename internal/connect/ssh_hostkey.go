@@ -1,10 +1,12 @@
 package connect
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -38,6 +40,11 @@ func (e endpoint) hostKeys() (hostKeys, error) {
 			return hostKeys{}, err
 		}
 	}
+	for _, file := range files {
+		if err := readable(file); err != nil {
+			return hostKeys{}, err
+		}
+	}
 	db, err := knownhosts.NewDB(files...)
 	if err != nil {
 		return hostKeys{}, err
@@ -49,6 +56,24 @@ func (e endpoint) hostKeys() (hostKeys, error) {
 			return e.judge(host, name, key, callback(name, remote, key))
 		},
 	}, nil
+}
+
+// readable finds a line of a known_hosts file that cannot be read. Package knownhosts passes over it, and it may be
+// the one that revokes a key. Keys of DSA nobody reads any more.
+func readable(file string) error {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	n := 0
+	for line := range bytes.Lines(data) {
+		n++
+		_, _, _, _, _, err := ssh.ParseKnownHosts(line)
+		if err != nil && !errors.Is(err, io.EOF) && !bytes.Contains(line, []byte(" ssh-dss ")) {
+			return fmt.Errorf("%s:%d: %w", file, n, err)
+		}
+	}
+	return nil
 }
 
 // algorithmsFor asks a server, which may have several keys, for one of a kind that is

@@ -602,7 +602,7 @@ func (w *world) claims(view fleet.View) {
 				if h := view.Hosts[host]; h != nil && len(h.Unfinished) > 0 {
 					continue // the next run there puts it back
 				}
-				if len(found[string(gpu.ClaimConfig)+" vdi on "+host]) == 0 {
+				if len(found[string(gpu.ClaimConfig)+" "+want.Config.ID+" on "+host]) == 0 {
 					w.fatal("%s has no claim on %s", r.label, host)
 				}
 			}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -187,46 +188,51 @@ func emptyIn(
 		return nil
 	}
 	for _, a := range attributes {
-		if a.NestedType == nil {
+		v := fields[a.Name]
+		if a.NestedType == nil || v.IsNull() || !v.IsKnown() {
 			continue
 		}
-		below, name := at.WithAttributeName(a.Name), name+a.Name
-		judge := func(v tftypes.Value, at *tftypes.AttributePath) {
+		name := name + a.Name
+		for at, v := range objectsOf(a.NestedType.Nesting, v, at.WithAttributeName(a.Name)) {
 			if isEmpty(v) && EmptyObjects[name] == "" {
 				found = append(found, emptyObject(a, at))
 			}
 			found = append(found, emptyIn(a.NestedType.Attributes, v, name+".", at)...)
 		}
-		v := fields[a.Name]
-		if v.IsNull() || !v.IsKnown() {
-			continue
-		}
+	}
+	return found
+}
+
+// objectsOf goes through the objects of a value, which is one, or a map, a list or a set of them.
+func objectsOf(
+	nesting tfprotov6.SchemaObjectNestingMode, of tftypes.Value, at *tftypes.AttributePath,
+) iter.Seq2[*tftypes.AttributePath, tftypes.Value] {
+	return func(yield func(*tftypes.AttributePath, tftypes.Value) bool) {
 		var list []tftypes.Value
 		var byKey map[string]tftypes.Value
-		switch a.NestedType.Nesting {
+		switch nesting {
 		case tfprotov6.SchemaObjectNestingModeMap:
-			if v.As(&byKey) == nil {
-				for _, key := range slices.Sorted(maps.Keys(byKey)) {
-					judge(byKey[key], below.WithElementKeyString(key))
+			_ = of.As(&byKey) // of another type it has no objects
+			for _, key := range slices.Sorted(maps.Keys(byKey)) {
+				if !yield(at.WithElementKeyString(key), byKey[key]) {
+					return
 				}
 			}
-		case tfprotov6.SchemaObjectNestingModeList:
-			if v.As(&list) == nil {
-				for i, v := range list {
-					judge(v, below.WithElementKeyInt(i))
+		case tfprotov6.SchemaObjectNestingModeList, tfprotov6.SchemaObjectNestingModeSet:
+			_ = of.As(&list)
+			for i, v := range list {
+				key := at.WithElementKeyInt(i)
+				if nesting == tfprotov6.SchemaObjectNestingModeSet {
+					key = at.WithElementKeyValue(v)
 				}
-			}
-		case tfprotov6.SchemaObjectNestingModeSet:
-			if v.As(&list) == nil {
-				for _, v := range list {
-					judge(v, below.WithElementKeyValue(v))
+				if !yield(key, v) {
+					return
 				}
 			}
 		default:
-			judge(v, below)
+			yield(at, of)
 		}
 	}
-	return found
 }
 
 // isEmpty reports whether nothing is set in an object that is.

@@ -153,7 +153,8 @@ func TestAMisspeltNameInAnObjectIsRefused(t *testing.T) {
 	r := rig.New(t, rig.HGX(rig.H100, 4))
 	before := r.File()
 	on := func(of string) string {
-		return "resource \"gpu_partition_config\" \"one\" {\n name = \"one\"\n hosts = [\"hgx01\"]\n mig = { profiles = { \"1g.10gb\" = 7 } }\n " +
+		return "resource \"gpu_partition_config\" \"one\" {\n name = \"one\"\n hosts = [\"hgx01\"]\n mig = { profiles = { \"1g.10gb\" = 7 } " +
+			"}\n " +
 			of + "\n}\n"
 	}
 	for name, x := range map[string]struct {
@@ -166,7 +167,7 @@ func TestAMisspeltNameInAnObjectIsRefused(t *testing.T) {
 		"as a module passes it on": {
 			on(`selector = { models = null, gpu_ids = null }`), []string{"`selector` has nothing set", "leave `selector` out or set it to null"},
 		},
-		"rollout":  {on(`rollout = { max_unavailble = 2 }`), []string{"`rollout` has nothing set", "`max_unavailable`"}},
+		"rollout":  {on(`rollout = { max_unavailabel = 2 }`), []string{"`rollout` has nothing set", "`max_unavailable`"}},
 		"timeouts": {on(`timeouts = { creat = "5m" }`), []string{"`timeouts` has nothing set", "`create`"}},
 		"quota": {
 			"resource \"gpu_pool\" \"p\" {\n name = \"p\"\n hosts = [\"hgx01\"]\n quotas = { team-a = { memory = 1000 } }\n}\n",

@@ -73,7 +73,8 @@ func TestEmptyFiltersAreRefused(t *testing.T) {
 		"or null, to have the GPUs chosen.":             "resource \"gpu_share\" \"x\" {\n name = \"x\"\n host = \"hv01\"\n gpu_ids = []\n}\n",
 		"without `device` the VM gets none.": "resource \"gpu_vm_assignment\" \"x\" {\n vm = \"v\"\n" +
 			" device = { host = \"hv01\", gpu_ids = [] }\n}\n",
-		"Name a host, or a `cluster`.":               "resource \"gpu_partition_config\" \"x\" {\n hosts = []\n gpu_p = { partition_count = 4 }\n}\n",
+		"Name a host, or a `cluster`.": "resource \"gpu_partition_config\" \"x\" {\n hosts = []\n gpu_p = { partition_count = 4 " +
+			"}\n}\n",
 		"Name a host, or `members` or a `cluster`.":  rig.RenderPool("hosts = []"),
 		"Write `profiles = {}` for MIG mode without": rig.MIGOf("ml", "placements = []"),
 	} {

@@ -59,7 +59,7 @@ var bases = map[string][]string{
 		`[{"mig_strategy":"none","time_slicing":{"resources":{"nvidia.com/gpu":4}}}]`, `[{"mps":{"resources":{"nvidia.com/gpu":4}}}]`,
 	},
 	"function dra_resources": {
-		`[{"name":"mig","gpus":{"hgx01":{"GPU-1":{"layout":"mig","instances":[{"profile":"1g.10gb","start":1,"memory_mib":9984}]}}}}]`,
+		`[{"name":"mig","gpus":{"hgx01":{"gpus":{"GPU-1":{"layout":"mig","instances":[{"profile":"1g.10gb","start":1,"memory_mib":9984}]}}}}}]`,
 	},
 	"function mig_parted_config": {`[{"all":[{"devices":[0,1],"mig_enabled":true,"profiles":{"1g.10gb":2}}]}]`},
 	"function slurm_gres": {

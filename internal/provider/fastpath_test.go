@@ -54,7 +54,8 @@ func newTwin(t *testing.T, fleet string, compared *atomic.Int64) (*twin, error) 
 		return nil, err
 	}
 	return &twin{
-		Served: server(), t: t, framework: provider.RefuseEmptied(framework), types: all.ResourceSchemas, fleet: fleet, compared: compared, faultless: map[string]int{},
+		Served: server(), t: t, framework: provider.RefuseEmptied(framework), types: all.ResourceSchemas, fleet: fleet,
+		compared: compared, faultless: map[string]int{},
 	}, nil
 }
 

@@ -186,7 +186,8 @@ var aRule = tfschema.StringValidator{Must: "must be the id of a rule", Check: fu
 	if len(words.Nearest(id, ids)) == 0 {
 		instead = fmt.Sprintf("Ids are such as \"single-partition-per-vm\"; all %d are in the guide on rules.", len(ids))
 	}
-	diags.AddAttributeError(at, "Unknown rule", fmt.Sprintf("Found: rules has a level for %q, which is no rule that has one.\nFix: %s", id, instead))
+	diags.AddAttributeError(at, "Unknown rule",
+		fmt.Sprintf("Found: rules has a level for %q, which is no rule that has one.\nFix: %s", id, instead))
 }}
 
 func ruleIDs() []string {

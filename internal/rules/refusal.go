@@ -149,7 +149,10 @@ var faults = map[gpu.Fault]Finding{
 		Path: "config", Title: "The host is not in the partition config of the share",
 		Fix: "Refer to a partition config that covers GPUs of this host.",
 	},
-	placement.ShareApart: {Path: "gpu_ids", Title: notTogether, Fix: "Take the share out of the configuration for one apply, and put it back in the next."},
+	placement.ShareApart: {
+		Path: "gpu_ids", Title: notTogether,
+		Fix: "Take the share out of the configuration for one apply, and put it back in the next.",
+	},
 	placement.ShareApartDaemon: {
 		Path: "gpu_ids", Title: notTogether, Fix: "Leave `daemons` of the gpu_partition_config as it is, or give the share one GPU.",
 	},

@@ -335,6 +335,9 @@ func Displaces(w World, s *gpu.Share) *change.Change {
 		return nil
 	}
 	for _, at := range s.Devices {
+		if d := r.Shares().Today(s.Host).Find(at); d == nil || d.Unfit != nil {
+			continue // that is so already, whatever is planned
+		}
 		if r.Shares().LeftPool(s, s.Host, at.GPU) != "" {
 			for e := range r.Others(PoolNamed(s.Pool)) {
 				return &e.Plan

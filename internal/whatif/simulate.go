@@ -379,6 +379,8 @@ func halves(p change.Change) []change.Change {
 		two = two || a.Config.Kind != b.Config.Kind || !gpu.SameID(a.Config.ID, b.Config.ID)
 	case a.Pool != nil && b.Pool != nil:
 		two = two || !gpu.SameID(a.Pool.Name, b.Pool.Name)
+	case a.Share != nil && b.Share != nil && a.Share.Pool != "" && b.Share.Pool == "":
+		two = false // nothing has the pool go before the new one is made
 	}
 	if !two {
 		return []change.Change{p}

@@ -59,7 +59,7 @@ func list() []mutation {
 		{in: whatif, function: "Run.overtaken"},
 		{in: whatif, function: "Run.leavesOver"},
 		{in: whatif, function: "ordered", from: `return handsOver(user, used) || `, to: `return `},
-		{in: change, function: "Refusals.Layout"},
+		{in: "internal/gpu", function: "Refusals.Layout"},
 
 		// What is handed over, and what was announced.
 		{in: fleet, function: "Fleet.awaitSuccessor"},
@@ -70,7 +70,7 @@ func list() []mutation {
 		{in: change, function: "planner.keepsTo"},
 
 		// Which walk of Terraform a process serves, and whom it may ask.
-		{in: provider, function: "walks.enter", from: `other ||`, to: `other && false ||`},
+		{in: provider, function: "walks.isOfAnotherWalk", from: `case q.applying != w.applying:`, to: `case false:`},
 		{in: provider, function: "walks.enter", from: `q.applying != w.applying`, to: `false`},
 		{in: provider, function: "walks.enter", from: `!q.applying && w.asked[q.object]`, to: `false`},
 		{in: provider, function: "walks.ReadResource", from: `w.asked[was] = true`, to: ``},

@@ -64,7 +64,8 @@ func Assignment(vm string, more ...string) string { return AssignmentOf("a", vm,
 
 // Assign gives a VM a partition of config "vdi".
 func Assign(vm, power string, more ...string) string {
-	return AssignmentOf(vm, vm, "partition = {\n    config = gpu_partition_config.vdi.id\n    "+strings.Join(more, "\n    ")+"\n  }", Power(power))
+	return AssignmentOf(vm, vm, "partition = {\n    config = gpu_partition_config.vdi.id\n    "+strings.Join(more, "\n    ")+"\n  }",
+		Power(power))
 }
 
 // Power is the power policy of an assignment, if it has one.

@@ -124,8 +124,8 @@ func TestAccPartitionConfig_MIGModeIsSwitchedOff(t *testing.T) {
 	r.WantSettled()
 }
 
-// A share has the whole of a GPU that is kept out of MIG mode, and an apply on its instances
-// takes nothing from under it.
+// A share has the whole of a GPU that is kept out of MIG mode. Where its config makes instances of
+// the GPU, it ends before that, and another share is placed in one of them.
 func TestAccPartitionConfig_ShareOnAGPUWithoutMIGMode(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.WithMPS(rig.HGX(rig.H100, 1)))
@@ -136,10 +136,14 @@ func TestAccPartitionConfig_ShareOnAGPUWithoutMIGMode(t *testing.T) {
 	if at := r.PlacedOn("hgx01", "s"); len(at) != 1 || at[0] != rig.MIGGPU(0) {
 		t.Errorf("the share is on %v, want the GPU as a whole", at)
 	}
-	before := r.File()
 	c.Write(r.Block() + kindOf("mig = { "+rig.Halves+" }") + share)
-	rig.WantSaid(t, c.Fails("plan"), "is in MIG mode", "Turn MIG mode off, or replace the share")
-	r.WantUntouched(before)
+	rig.WantSaid(t, c.Ok("plan"), "gpu_share.s: replace", "The share is replaced")
+	c.Apply()
+	h := r.Host("hgx01")
+	if claim, ok := h.Claim(gpu.ClaimShare, "s"); !ok || claim.Want.Share.Devices[0].Instance == nil {
+		t.Errorf("the share is %+v, want one on an instance of the GPU", claim)
+	}
+	c.WantNoChanges()
 }
 
 // What a config left in MIG mode gets out of it, and then another kind, by its own config.

@@ -70,10 +70,9 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 			"cluster": tfschema.OptionalText("A failover cluster: all of the provider's hosts that are its nodes.",
 				stringvalidator.LengthAtLeast(1)),
 			"selector": tfschema.OptionalObject("Narrows the GPUs. Without it every GPU is covered that has what the kind takes (partitions, "+
-				"MIG or vGPU types; for `mps` and `time_slicing` an NVIDIA "+
-				"GPU that is not in MIG mode), is not dismounted, and is not in a Hyper-V pool or another config. "+
-				"A GPU that is inserted later is then drift: the next apply takes it in, or a warning says why it stays out, as one of another "+
-				"model does.",
+				"MIG or vGPU types; for `mps` and `time_slicing` an NVIDIA GPU that is not in MIG mode), is not dismounted, and is not in a "+
+				"Hyper-V pool or another config.\n\nA GPU that is inserted later is then drift: the next apply takes it in, or a warning "+
+				"says why it stays out, as one of another model does.",
 				scope.SelectorAttributes()),
 			"quiesce_units": tfschema.OptionalSetOf(types.StringType, "With `mig` and `vgpu`: systemd units that only watch GPUs, such as "+
 				"`nvidia-dcgm.service` or `nvidia-persistenced.service`. Those of them that run are stopped while MIG mode changes, GPU "+

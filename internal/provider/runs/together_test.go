@@ -27,8 +27,9 @@ type twoConfigs struct {
 func (l twoConfigs) config(block string) (text string, shares []string) {
 	text = block
 	for i := range 2 {
-		text += fmt.Sprintf("resource \"gpu_partition_config\" \"c%d\" {\n  name = %q\n  hosts = [\"gpu01\"]\n  selector = { gpu_ids = { gpu01 = "+
-			"[%q] } }\n  %s\n  max_disruption = \"process_restart\"\n}\n", i, l.names[i], l.gpus[i], l.kinds[i])
+		text += fmt.Sprintf(
+			"resource \"gpu_partition_config\" \"c%d\" {\n  name = %q\n  hosts = [\"gpu01\"]\n  selector = { gpu_ids = { gpu01 = "+
+				"[%q] } }\n  %s\n  max_disruption = \"process_restart\"\n}\n", i, l.names[i], l.gpus[i], l.kinds[i])
 		pin := ""
 		if l.pinned {
 			pin = fmt.Sprintf("  gpu_ids = [%q]\n", l.gpus[i])

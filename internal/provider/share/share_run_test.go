@@ -77,7 +77,7 @@ func TestAccShare_AQuotaBelowItsUseLeavesShares(t *testing.T) {
 	r.WantShares("gpu01", "s0", "s1", "s2")
 }
 
-// A pool that leaves the GPUs of its shares behind is refused at plan.
+// A share that a pool leaves behind on its GPUs is replaced by one of the pool as it becomes.
 func TestAccShare_APoolDoesNotLeaveItsSharesBehind(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(2))
@@ -85,8 +85,12 @@ func TestAccShare_APoolDoesNotLeaveItsSharesBehind(t *testing.T) {
 	c.Apply()
 	c.Write(r.Block() + rig.SharedConfig("mps", rig.ByMPS, gpuHosts...) + rig.MLPool([]string{"gpu02"}) +
 		rig.ShareOf("a", `pool = "gpu01/ml"`, rig.OfMPS, rig.Half, "depends_on = [gpu_pool.ml]"))
-	rig.WantSaid(t, c.Fails("plan"), "The GPU leaves the pool under the share", `takes out of pool "ml"`, "Rule: share-placement")
+	rig.WantSaid(t, c.Ok("plan"), "gpu_share.a: replace", "The share is replaced", `gpu_pool "gpu01/ml" takes its device away`)
 	r.WantShares("gpu01", "a")
+	c.Apply()
+	r.WantShares("gpu01")
+	r.WantShares("gpu02", "a")
+	c.WantNoChanges()
 }
 
 // What GPU instances have nothing like is an error inside of mig, and not left out.
