@@ -70,10 +70,9 @@ func list() []mutation {
 		{in: change, function: "planner.keepsTo"},
 
 		// Which walk of Terraform a process serves, and whom it may ask.
-		{in: provider, function: "walks.isOfAnotherWalk", from: `case q.applying != w.applying:`, to: `case false:`},
-		{in: provider, function: "walks.enter", from: `q.applying != w.applying`, to: `false`},
-		{in: provider, function: "walks.enter", from: `!q.applying && w.asked[q.object]`, to: `false`},
-		{in: provider, function: "walks.ReadResource", from: `w.asked[was] = true`, to: ``},
+		{in: provider, function: "walks.isOfAnotherWalk", from: `q.applying != w.applying`, to: `false`},
+		{in: provider, function: "walks.isOfAnotherWalk", from: `!q.applying && w.asked[q.object]`, to: `false`},
+		{in: provider, function: "walks.ReadResource", from: `w.asked[before] = true`, to: ``},
 		{in: provider, function: "leavesOpen", from: `!v.IsKnown()`, to: `false`},
 		{in: fleet, function: "Fleet.NoHosts"},
 
@@ -147,7 +146,7 @@ func list() []mutation {
 		// What is not known yet.
 		{in: provider + "/object", function: "Decode", from: `o.IsNull() || o.IsUnknown()`, to: `o.IsNull()`},
 		{in: provider + "/partitionconfig", function: "Resource.declare", from: `plan.ID.IsUnknown() ||`, to: `false ||`},
-		{in: provider + "/partitionconfig", function: "of", from: `c.Plan.GPUs.IsUnknown()`, to: `false`},
+		{in: provider + "/partitionconfig", function: "of", from: `!object.Known(c.Plan.GPUs) ||`, to: `false ||`},
 		{in: provider + "/pool", function: "Resource.declare", from: `plan.ID.IsUnknown() ||`, to: `false ||`},
 		{in: provider + "/pool", function: "of", from: `c.Plan.GPUs.IsUnknown()`, to: `false`},
 		{in: provider + "/vmassignment", function: "Resource.compute", from: `state != nil && plan.VM.IsUnknown()`, to: `false`},
