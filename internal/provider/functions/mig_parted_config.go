@@ -101,6 +101,12 @@ func decodeEntry(fields map[string]tftypes.Value) (migparted.Entry, error) {
 	if err != nil {
 		return e, err
 	}
+	for i, list := range [][]string{models, filter} {
+		if list != nil && len(list) == 0 {
+			return e, fmt.Errorf("%s: an empty list would stand for every GPU; leave it out if all are meant, and the entry if none are",
+				[]string{"models", "device_filter"}[i])
+		}
+	}
 	e.All = e.Devices == nil
 	if err := setFilter(&e, models, filter); err != nil {
 		return e, err

@@ -28,9 +28,11 @@ func (m *model) observe(ctx context.Context, host string, h *gpu.Host, s gpu.Sha
 	}
 	facts := placement.DescribeShare(h, &s)
 	m.Host, m.CDIDevice = types.StringValue(host), types.StringValue(gpu.CDIDevice(s.Name))
-	m.Mode, m.Isolation = types.StringValue(string(facts.Mode)), types.StringValue(string(facts.Isolation))
-	m.Enforcement = types.StringValue(string(facts.Enforcement))
-	m.Fraction = types.Float64Value(object.Round(facts.Fraction))
+	if !lost(h, &s) || m.Mode.IsNull() || m.Mode.IsUnknown() { // of a GPU that is gone nobody knows how it was shared
+		m.Mode, m.Isolation = types.StringValue(string(facts.Mode)), types.StringValue(string(facts.Isolation))
+		m.Enforcement = types.StringValue(string(facts.Enforcement))
+		m.Fraction = types.Float64Value(object.Round(facts.Fraction))
+	}
 	m.observeDevices(ctx, h, s.Devices, diags)
 
 	handed, _ := h.HandedShare(s.Name)
@@ -46,6 +48,11 @@ func (m *model) observe(ctx context.Context, host string, h *gpu.Host, s gpu.Sha
 		differs[i].Object = "host " + host + ", share " + s.Name
 	}
 	m.Drift = report.EncodeDrift(ctx, differs, diags)
+}
+
+// lost tells whether the host no longer has a GPU of a share.
+func lost(h *gpu.Host, s *gpu.Share) bool {
+	return slices.ContainsFunc(s.Devices, func(d gpu.SharedDevice) bool { _, has := h.GPU(d.GPU); return !has })
 }
 
 // unknown tells whether the host could not read what a share is.

@@ -2,6 +2,7 @@ package share_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -187,5 +188,23 @@ func TestAccShare_AShareThatIsReplacedByALargerOneTakesMoreSeats(t *testing.T) {
 	}
 	c.Write(config + stay + share("c", "gpu_count = 2"))
 	c.Apply()
+	c.WantNoChanges()
+}
+
+// Of a GPU that is gone nobody knows how it was shared: a share on it is told as it was, and not as one that has a GPU
+// for itself.
+func TestAccShare_AShareOnAGPUThatIsGoneIsToldAsItWas(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Inference(1))
+	c := rig.NewCLI(t, r.Block()+rig.MPSOn01+rig.ShareOf("a", rig.OnGPU01, rig.OfMPS, rig.Half)+
+		"output \"a\" { value = [gpu_share.a.mode, gpu_share.a.isolation, gpu_share.a.enforcement, gpu_share.a.fraction] }\n")
+	c.Apply()
+	at := r.PlacedOn("gpu01", "a")[0]
+	r.EditHost("gpu01", func(h *gpu.Host) {
+		h.GPUs = slices.DeleteFunc(h.GPUs, func(g gpu.GPU) bool { return g.ID == at })
+	})
+	if out := c.Apply(); strings.Contains(out, "hardware") {
+		t.Errorf("it says that hardware keeps the share apart:\n%s", out)
+	}
 	c.WantNoChanges()
 }
