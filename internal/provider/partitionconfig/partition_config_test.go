@@ -312,6 +312,8 @@ func TestAccPartitionConfig_ReplacingAConfigInUseIsRefusedWhereItWouldPutGPUsBac
 	c := rig.NewCLI(t, r.Block()+rig.HeldConfig(4, `on_destroy = "restore"`))
 	c.Apply()
 	r.NeverStops("", rig.Both...)
+	rig.WantSaid(t, c.Ok("plan", "-replace="+rig.VDI), "Warning: What is in use is replaced", "its partitions are held by \"avd-0",
+		"The apply will refuse to replace it unless what uses it is replaced in the same run")
 	rig.WantSaid(t, c.Fails("apply", "-auto-approve", "-replace="+rig.VDI), "Its partitions are held by \"avd-0", `on_destroy = "keep"`)
 	r.WantCounts(4, rig.Both...)
 	r.WantVM("avd-01", gpu.VMRunning, 1)
