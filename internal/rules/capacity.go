@@ -167,6 +167,7 @@ func checkPoolRoom(r *run, a *gpu.Assignment) {
 		Wanted: fmt.Sprintf("%s takes %s.", r.label(), plural(whatif.PoolCount(a.Pool), "GPU")),
 		Fix:    "Add GPUs to the pool's `members` on this host, lower `count`, or unassign another VM.",
 	}
+	f.Fix += r.ofThisState(at.Key, users)
 	n := whatif.PoolCount(a.Pool)
 	switch {
 	case n > size || whatif.RunsAfter(at.VM, a) && running+n > size:
@@ -177,6 +178,23 @@ func checkPoolRoom(r *run, a *gpu.Assignment) {
 		f.Wanted += " VMs take their GPUs when they start, so not all of them can run at the same time."
 		r.report(f, overflow("pool use "+at.VM.ID, at.Key, configured+n-size)...)
 	}
+}
+
+// ofThisState says of users that this state has claims of how to get at one that left the state without a destroy. The host alone
+// can say it: in a plan the resource may be still to come.
+func (r *run) ofThisState(host string, users map[string]whatif.Demand) string {
+	var own []string
+	for _, id := range whatif.SortedKeys(users) {
+		vm := users[id].VM
+		if c, ok := r.ClaimOnVM(host, vm.ID); ok && r.Mode.OnHost && r.Owner != "" && c.Owner == r.Owner {
+			own = append(own, quote(vm.Name))
+		}
+	}
+	if len(own) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" This state's owner has claims for %s: where no resource has such a VM any more, as after `terraform state rm` or "+
+		"`destroy = false`, import it and destroy it.", joinAll(own))
 }
 
 // checkPoolMembers asks whether the VMs that draw from a pool find as many GPUs in it

@@ -110,6 +110,7 @@ func checkNothingSelected(r *run) {
 		return
 	}
 	var empty, lines, keys []string
+	own := false // another config of this state has a GPU there
 	for host, h := range r.HostsAtHand(c.GPUs) {
 		if len(c.GPUs[host]) > 0 || !onPlatform(h, c.Kind) {
 			continue
@@ -123,6 +124,8 @@ func checkNothingSelected(r *run) {
 		var why []string
 		for i := range h.GPUs {
 			why = append(why, gpuText(&h.GPUs[i])+" "+r.whyLeftOut(host, h, &h.GPUs[i], c.Kind))
+			claim := r.ConfigClaimOver(h, h.GPUs[i].ID)
+			own = own || claim != nil && r.Owner != "" && r.Ours(claim)
 		}
 		lines = append(lines, quote(host)+" has "+join(why))
 	}
@@ -136,6 +139,10 @@ func checkNothingSelected(r *run) {
 	fix := "Change `selector` so that it finds a GPU there, or take the host out of `hosts`."
 	if s := c.Scope.Selector; s != nil && len(s.Models) == 1 {
 		fix = words.Meant(s.Models[0], r.modelsOn(c.GPUs), fix)
+	}
+	if own {
+		fix += " If it replaces that config with `create_before_destroy`, which it also inherits from what depends on it, do without: a " +
+			"GPU is in one config only, so the old one has to go first."
 	}
 	r.report(Finding{
 		Path:   path,

@@ -149,8 +149,10 @@ func Infeasible(w World, p change.Change) []Finding {
 func reportRefused(r *run, host string, refused *gpu.Refusal) {
 	f := Refused(host, r.Plan, refused)
 	f.Path = pathOf(r.Plan)
-	if whatif.Repairs(r.Plan) {
-		f.Level = Warning // what is to be put right stood before
+	// What is to be put right stood before. What holds an object that is made anew may be made anew with it, which Terraform
+	// asks for only where no error was found before.
+	if whatif.Repairs(r.Plan) || whatif.MadeAnew(r.Plan) {
+		f.Level = Warning
 	}
 	r.report(f, key(Feasible, host))
 	r.found[len(r.found)-1].same = refused.Rule // one that is relaxed

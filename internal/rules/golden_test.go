@@ -46,6 +46,12 @@ func TestFindingsAsRead(t *testing.T) {
 	rules.Check(w, ends, nil)
 	w.Others.Put(user.Token, user)
 	read(rules.Decided(w, user, nil, nil)...)
+	w, ends, user = restoredUnder()
+	ends.Want, ends.Replaces = ends.Prior, true
+	rules.Check(w, ends, nil)
+	w.Others.Put(ends.Token, ends)
+	w.Others.Put(user.Token, user)
+	read(rules.Decided(w, user, nil, nil)...)
 	kept := config("vdi", 4, "hv01")
 	kept.Config.Restore = true
 	read(rules.Unrestorable(world(host("hv01")).Hosts, change.Change{Subject: label(kept), Prior: kept})...)

@@ -116,6 +116,11 @@ func (d *decision) of(p change.Change, f Finding) Finding {
 		return f // it is about no resource
 	}
 	f.Other, f.Of = whatif.Label(p), whatif.Label(p)
+	if whatif.MadeAnew(p) {
+		f.Title = "What is in use is replaced"
+		f.Wanted += " The apply will refuse to replace it unless what uses it is replaced in the same run."
+		f.Fix = "Replace neither, or both, with `-replace` of each: then what uses it goes first."
+	}
 	if whatif.EndsLayout(p) && !d.last.Want.Empty() {
 		f.Of = "" // it says "this resource" of the one that tells it
 		f.Title = "What it uses is destroyed in the same run"

@@ -183,6 +183,9 @@ func (r *Run) obstacleBut(host string, h *gpu.Host, p change.Change, notMade fun
 		return Obstacle{then: r.withClaims(host, h)}
 	}
 	start := r.firstAttempt(host, h, p)
+	if len(start.refused) == 0 && len(start.ends) > 0 && EndsLayout(start.ends[0]) { // what is replaced stays, and is found
+		start = attempt{plan: start.ends[0], known: start.known, refused: r.Refusals(start.known, host, start.ends[0])}
+	}
 	if p = start.plan; len(start.refused) == 0 || start.refused[0].Code == gpu.NotOwner && !p.Want.Empty() {
 		return Obstacle{then: start.known} // whose something is, other rules say
 	}
@@ -406,6 +409,9 @@ func ordered(user, used change.Change) bool {
 	return handsOver(user, used) || user.Want.RefersTo(used.Want) || user.Want.RefersTo(used.Prior) ||
 		used.Want.Empty() && user.Prior.RefersTo(used.Prior)
 }
+
+// MadeAnew tells whether a plan ends a config or a pool and makes the same one again, as -replace asks for.
+func MadeAnew(p change.Change) bool { return p.Replaces && isLayout(p) && handsOver(p, p) }
 
 // Repairs tells whether a plan wants nothing else than before: it puts right what differs.
 func Repairs(p change.Change) bool {

@@ -39,6 +39,7 @@ func NewRestart() action.Action {
 		name: "gpu_mps_restart", doing: "restart the MPS daemons", instead: "gpu-agent mps",
 		text: "Starts the MPS daemons of a `gpu_partition_config` on one host again, also those that do not run. " +
 			"This terminates their clients, so the config must allow it with `max_disruption = \"process_restart\"` while there are any. " +
+			"Those are ended that there are when it runs, also such that came after a saved plan and are not named in it. " +
 			"Shares stay as they are; containers that use one must be started again.",
 		arg: "config", about: "The `id` of the config.", check: []validator.String{stringvalidator.LengthAtLeast(1)},
 	})

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
 	"github.com/hashicorp/terraform-plugin-testing/knownvalue"
 	"github.com/hashicorp/terraform-plugin-testing/plancheck"
@@ -312,12 +313,30 @@ func TestAccPartitionConfig_ReplacingAConfigInUseIsRefusedWhereItWouldPutGPUsBac
 	c := rig.NewCLI(t, r.Block()+rig.HeldConfig(4, `on_destroy = "restore"`))
 	c.Apply()
 	r.NeverStops("", rig.Both...)
+	rig.WantSaid(t, c.Ok("plan", "-replace="+rig.VDI), "Warning: What is in use is replaced", "its partitions are held by \"avd-0",
+		"The apply will refuse to replace it unless what uses it is replaced in the same run")
 	rig.WantSaid(t, c.Fails("apply", "-auto-approve", "-replace="+rig.VDI), "Its partitions are held by \"avd-0", `on_destroy = "keep"`)
 	r.WantCounts(4, rig.Both...)
 	r.WantVM("avd-01", gpu.VMRunning, 1)
 	r.WantVM("avd-02", gpu.VMRunning, 1)
 	r.WantSettled()
 	c.WantNoChanges()
+}
+
+// Which of the two comes first no plan can know: Terraform asks the same. The apply's error names the setting.
+func TestAccPartitionConfig_RenamedWithCreateBeforeDestroy(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.TwoNodes())
+	config := r.Block() + rig.ConfigOf(4, rig.Both, "lifecycle { create_before_destroy = true }")
+	c := rig.NewCLI(t, config)
+	c.Apply()
+	c.Write(strings.Replace(config, `name  = "vdi"`, `name  = "other"`, 1))
+	before := r.Host("hv01").Claims
+	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "Error: No GPU is selected", `claimed by partition config "vdi"`,
+		"If it replaces that config with `create_before_destroy`")
+	if diff := cmp.Diff(before, r.Host("hv01").Claims); diff != "" {
+		t.Errorf("hv01's claims have changed (-before +after):\n%s", diff)
+	}
 }
 
 func TestAccPartitionConfig_PolicyOfAPartitionConfigChangesWithoutAskingAHost(t *testing.T) {

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -101,4 +103,22 @@ func TestAccPool_PoolsThatTradeGPUs(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A pool in use cannot be replaced alone. The plan says so, and not that it cannot be replaced with what uses it.
+func TestAccPool_ReplacingAPoolInUseIsToldAtPlan(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.TwoNodes())
+	c := rig.NewCLI(t, r.Block()+pools([3]string{"a", "a", `"` + rig.GPU0 + `"`})+
+		rig.Assignment("avd-01", "pool = { id = gpu_pool.a.id }", rig.WholeGPU(1), rig.MayStop))
+	c.Apply()
+	rig.WantSaid(t, c.Ok("plan", "-replace=gpu_pool.a"), "Warning: What is in use is replaced", `these VMs use it: "avd-01"`,
+		"The apply will refuse to replace it unless what uses it is replaced in the same run")
+	before := r.Host("hv01")
+	rig.WantSaid(t, c.Fails("apply", "-auto-approve", "-replace=gpu_pool.a"), `these VMs use it: "avd-01"`)
+	if diff := cmp.Diff(before.Pools, r.Host("hv01").Pools); diff != "" {
+		t.Errorf("the pools have changed (-before +after):\n%s", diff)
+	}
+	rig.WantSaid(t, c.Apply("-replace=gpu_pool.a", "-replace=gpu_vm_assignment.a"), "2 added, 0 changed, 2 destroyed")
+	c.WantNoChanges()
 }

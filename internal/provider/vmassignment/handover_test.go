@@ -699,3 +699,26 @@ func TestAccVMAssignment_AnAssignmentWhoseClaimWasLostIsNotDestroyed(t *testing.
 	c.Destroy()
 	r.WantFree(gpu.VMOff, "avd-03")
 }
+
+// What left the state without a destroy holds its GPU still, and no plan learns of it. The apply says how to get it back.
+func TestAccVMAssignment_APoolsGPUHeldByWhatLeftTheState(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.TwoNodes())
+	pool := "resource \"gpu_pool\" \"render\" {\n  name = \"render\"\n  members = { hv01 = [\"" + rig.GPU1 + "\"] }\n}\n"
+	of := func(label, vm string) string {
+		return rig.AssignmentOf(label, vm, "pool = { id = gpu_pool.render.id }", rig.WholeGPU(1), rig.MayStop)
+	}
+	c := rig.NewCLI(t, r.Block()+pool+of("a", "avd-01"))
+	c.Apply()
+	c.Ok("state", "rm", "gpu_vm_assignment.a")
+	c.Write(r.Block() + pool + of("b", "avd-02"))
+	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "The pool has too few GPUs", `This state's owner has claims for "avd-01"`,
+		"import it and destroy it")
+	c.Write(r.Block() + pool + of("a", "avd-01"))
+	c.Ok("import", "gpu_vm_assignment.a", "hv01/avd-01")
+	c.Write(r.Block() + pool)
+	c.Apply()
+	c.Write(r.Block() + pool + of("b", "avd-02"))
+	c.Apply()
+	c.WantNoChanges()
+}
