@@ -463,6 +463,7 @@ func hardwareScenarios() []scenario {
 		},
 		{
 			rule: "homogeneous-gpus", name: "unknown models", level: rules.Error, path: "selector",
+			says: []string{"are not alike", "Accel 1", "Accel 2"},
 			build: func() (rules.World, change.Change) {
 				w := world(host("hv01"))
 				for i, m := range []string{"Accel 1", "Accel 2"} {
