@@ -18,7 +18,7 @@ type Forecast struct {
 	// Steps are also those of a change that the host refuses, as far as they are known.
 	Steps   []Step
 	Refused gpu.Refusals
-	// Left is why GPUs of a config stay as they are while others are put right.
+	// Left is why GPUs of a config stay as they are while others are put right, and why GPUs are not mounted back.
 	Left gpu.Refusals
 	// Undrained is why the host is not to be drained, "" if nothing but itself is against it.
 	Undrained string

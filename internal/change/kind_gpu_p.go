@@ -123,6 +123,7 @@ func (l *countChange) restores(g *gpu.GPU) {
 
 func (l *countChange) steps() {
 	var seats []displaced
+	l.listedInVain()
 	// Nobody is moved for a GPU that nobody holds. Those of the node before are back by now.
 	drain := l.config.want.Drain && len(l.held) > 0 && l.change.Undrained[l.key] == "" && WhyNotDrained(&l.host) == ""
 	if drain {
@@ -146,30 +147,51 @@ type displaced struct {
 	power gpu.Power
 }
 
+// listedInVain refuses to change GPUs of which the host lists partitions for VMs that cannot let go of them.
+func (l *countChange) listedInVain() {
+	for _, g := range l.held {
+		for _, id := range holders(g) {
+			fix := "start the VM and shut it down once, or leave the GPU out of selector"
+			vm, there := l.host.VM(id)
+			if !there {
+				vm, fix = &gpu.VM{ID: id, Name: id}, "leave the GPU out of selector, or leave its partition count as it is"
+			}
+			why := listsInVain(&l.host, id)
+			if why == "" || slices.ContainsFunc(l.refused, func(r *gpu.Refusal) bool { return r.GPU == g.ID && r.VM == vm.ID }) {
+				continue
+			}
+			r := refuseGPU(gpu.InUse, setCount, g.ID, "Hyper-V still lists a partition of VM %q: %s", vm.Name, why).Or("%s", fix)
+			r.Rule, r.VM = PartitionInUse, vm.ID
+			l.refuse(r)
+		}
+	}
+}
+
+// runningHolders are the VMs that hold partitions of a GPU and can let go of them.
+func (l *countChange) runningHolders(g *gpu.GPU) []string {
+	return slices.DeleteFunc(holders(g), func(id string) bool { return listsInVain(&l.host, id) != "" })
+}
+
 // seats are the VMs that have to be off, each with the permission that its own assignment
 // gives. VMs that are pinned to a GPU are stopped last, so that they are started first, also
 // when the change is undone: another one could take the partition that they need.
 func (l *countChange) displacedVMs() (out []displaced) {
 	for _, g := range l.held {
-		if gpu.DisruptVMRestart.Exceeds(l.limit) {
+		running := l.runningHolders(g)
+		if len(running) > 0 && gpu.DisruptVMRestart.Exceeds(l.limit) {
 			l.refuse(refuseGPU(gpu.InUse, setCount, g.ID,
-				"%s would have to be restarted, but max_disruption does not allow it", l.vmNames(holders(g))).
+				"%s would have to be restarted, but max_disruption does not allow it", l.vmNames(running)).
 				Or("allow it with max_disruption = %q, or shut down the VMs first", gpu.DisruptVMRestart).OfRule(PartitionInUse).
 				Unless(gpu.DisruptVMRestart))
 		}
 		before := len(l.refused)
-		for _, id := range holders(g) {
+		for _, id := range running {
 			if slices.ContainsFunc(out, func(s displaced) bool { return gpu.SameID(s.vm.ID, id) }) {
 				continue
 			}
-			vm, ok := l.host.VM(id)
-			if !ok {
-				vm = &gpu.VM{ID: id, Name: id}
-				l.keepsOn(vm, "the host does not list it")
-				out = append(out, displaced{vm: vm})
-				continue
+			if vm, ok := l.host.VM(id); ok {
+				out = append(out, displaced{vm: vm, power: l.permission(vm)})
 			}
-			out = append(out, displaced{vm: vm, power: l.permission(vm)})
 		}
 		for _, r := range l.refused[before:] {
 			r.GPU = g.ID

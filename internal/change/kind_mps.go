@@ -108,5 +108,8 @@ func lostDaemon(host *gpu.Host, d *gpu.MPSDaemon, want *gpu.MPSDaemonSpec) repai
 		return stays("it serves " + DevicesText(d.Devices) + " in place of " + DevicesText(want.Devices) +
 			", and cannot be restarted under its clients: " + ClientsOf(host, d.Name))
 	}
+	if g := withoutPartitions(host, want); g != nil {
+		return stays("it does not run, and GPU " + g.ID + " cannot have it: " + noPartitions(g))
+	}
 	return repair{steps: []Step{{Op: OpEnsureDaemon, Daemon: want}}, lacks: []string{DevicesText(want.Devices)}}
 }

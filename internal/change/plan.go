@@ -126,7 +126,7 @@ type planner struct {
 	steps  []Step
 	// refused is all that stands in the way.
 	refused gpu.Refusals
-	// stay are GPUs of a config that stay as they are, and left is why.
+	// stay are GPUs of a config that stay as they are, and left is why. It is also why GPUs are not mounted back.
 	stay  []string
 	left  gpu.Refusals
 	after *gpu.Host // the steps, if nothing does

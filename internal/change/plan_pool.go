@@ -115,6 +115,9 @@ func (p *planner) poolMembers(want gpu.PoolConfig, claim *gpu.Claim, pool *gpu.P
 	return nil
 }
 
+// MountBack is what becomes of a GPU that leaves a pool or a VM.
+const MountBack = "mount the GPU back"
+
 // mountBack gives GPUs back to their host that leave a pool or a VM. What others have put
 // into another pool meanwhile, or given to another VM, is theirs.
 func (p *planner) mountBack(gpus []string, pool, vm string, force bool) {
@@ -125,8 +128,13 @@ func (p *planner) mountBack(gpus []string, pool, vm string, force bool) {
 					return d.Pool == "" && gpu.SameID(d.GPU, id)
 				})
 			})
-		if u, dead := p.host.UnknownGPU(id); dead && gpu.SameID(u.GPU, id) {
-			continue // No end of a pool or an assignment waits for a GPU that does not answer.
+		if u, dead := p.host.UnknownGPU(id); dead && gpu.SameID(u.GPU, id) { // No end of a pool or an assignment waits for it.
+			if !elsewhere {
+				r := unreadable(MountBack, u)
+				r.GPU = id
+				p.left = append(p.left, r)
+			}
+			continue
 		}
 		if g, ok := p.host.GPU(id); ok && g.Dismounted && !elsewhere {
 			p.add(Step{Op: OpMount, GPU: g.ID, Force: force})

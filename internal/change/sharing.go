@@ -189,9 +189,32 @@ func (s *sharingChange) serves(want *gpu.MPSDaemonSpec) {
 			"nvidia-cuda-mps-control is not installed there").Or("install it with NVIDIA's driver"))
 		return
 	}
+	if g := withoutPartitions(&s.host, want); g != nil {
+		s.refuse(refuseGPU(gpu.NotSupported, "start MPS daemon "+want.Name, g.ID, "%s", noPartitions(g)).
+			Or("upgrade the driver, leave the GPU out of selector, or leave static_partitions out"))
+		return
+	}
 	d, there := s.host.Daemon(want.Name)
 	restarts := there && d.WhyRestart(want) != ""
 	s.starts = append(s.starts, Step{Op: OpEnsureDaemon, Daemon: want, Force: restarts && s.endsClients(d, changeDaemon)})
+}
+
+// withoutPartitions is a GPU that cannot give the static partitions with which a daemon is wanted, nil for none.
+func withoutPartitions(host *gpu.Host, want *gpu.MPSDaemonSpec) *gpu.GPU {
+	for _, d := range want.Devices {
+		if g, ok := host.GPU(d.GPU); ok && want.StaticPartitions && !g.StaticPartitions() {
+			return g
+		}
+	}
+	return nil
+}
+
+// noPartitions is why MPS on a GPU has no static partitions.
+func noPartitions(g *gpu.GPU) string {
+	if g.ComputeCapability == "" || g.Driver.Version == "" {
+		return "it is not known whether it has static partitions: the host does not tell its compute capability, or the version of its driver"
+	}
+	return "it has no static partitions: MPS has them with drivers from R590 on, on GPUs from Ampere on"
 }
 
 // endsClients tells whether clients end with a daemon, and refuses that where it is not

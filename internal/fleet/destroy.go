@@ -77,6 +77,7 @@ func (f *Fleet) PlanDestroy(ctx context.Context, v View, ch change.Change, forGo
 	ch.Prior = without(ch.Prior, d.Approved.Handed)
 	d.Findings, d.Forecasts = rules.CheckAndSimulate(world, ch, f.opt.Levels)
 	d.Findings = append(d.Findings, rules.Unrestorable(v.Hosts, ch)...)
+	d.Findings = append(d.Findings, rules.NotMounted(ch, d.Forecasts)...)
 	for _, does := range d.Forecasts {
 		if len(does.Refused) == 0 && does.On != nil {
 			d.Approved.Approve(change.Disturbs(does.On, does.Host, does.Steps)...)
@@ -143,6 +144,7 @@ func (f *Fleet) Record(instance string, v View, p change.Change) ([]rules.Findin
 	if !p.Unchanged {
 		findings = append(findings, f.RefusedLater(p.Subject)...)
 		findings = append(findings, rules.Unrestorable(v.Hosts, p)...)
+		findings = append(findings, rules.NotMounted(p, does)...)
 	}
 	return slices.Concat(findings, rules.Decided(w, p, f.opt.Levels, findings), f.comesLate(p)), does
 }

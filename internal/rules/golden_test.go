@@ -55,6 +55,10 @@ func TestFindingsAsRead(t *testing.T) {
 	kept := config("vdi", 4, "hv01")
 	kept.Config.Restore = true
 	read(rules.Unrestorable(world(host("hv01")).Hosts, change.Change{Subject: label(kept), Prior: kept})...)
+	mounts := change.Change{Subject: `gpu_pool "dda"`, Prior: pool("dda", "hv01")}
+	read(rules.NotMounted(mounts, []change.Forecast{{Host: "hv01", Left: gpu.Refusals{
+		{Op: change.MountBack, GPU: gpu1, Reasons: []string{"it cannot be read: the driver does not answer"}},
+	}}})...)
 	read(rules.StillUsed(stillUsed(), change.Change{Subject: `gpu_pool "dda"`, Prior: pool("dda", "hv01")}, nil)...)
 	for title, at := range titlesWritten(t) {
 		if !titles[title] && title != leftPool {

@@ -174,6 +174,7 @@ func mostFrequent(members []member, of func(member) likeness) likeness {
 }
 
 func reportUnlike(r *run, g group, most likeness, path string) {
+	alike := len(slices.DeleteFunc(slices.Clone(g.members), func(m member) bool { return m.likeness.differs(most) != same }))
 	for _, a := range []aspect{otherFamily, otherModel, otherSize} {
 		var unlike []member
 		for _, m := range g.members {
@@ -188,6 +189,9 @@ func reportUnlike(r *run, g group, most likeness, path string) {
 			Path: path, Title: aspectTitles[a],
 			Found: fmt.Sprintf("Most GPUs of %s %s are %s, but %s: %s.", r.label(), g.text(), most,
 				verb(len(unlike), "one is not", fmt.Sprintf("%d are not", len(unlike))), join(texts(unlike))),
+		}
+		if alike*2 <= len(g.members) { // none of them are most
+			f.Found = fmt.Sprintf("The GPUs of %s %s are not alike: %s.", r.label(), g.text(), join(texts(g.members)))
 		}
 		f.Wanted = fmt.Sprintf("%s groups all of them, and they must be of the same vendor, model and memory size, so that a VM finds the same "+
 			"wherever it runs.", r.label())

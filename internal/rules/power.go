@@ -3,6 +3,8 @@ package rules
 import (
 	"cmp"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -65,7 +67,11 @@ func checkPartitionInUse(r *run) {
 
 func reportHeld(r *run, host string, f change.Forecast) {
 	c := r.Plan.Want.Config
-	if c == nil || len(f.Stops) == 0 {
+	if c == nil {
+		return
+	}
+	reportListed(r, host, f)
+	if len(f.Stops) == 0 {
 		return
 	}
 	tooMuch := f.Class.Exceeds(c.MaxDisruption)
@@ -108,6 +114,29 @@ func reportHeld(r *run, host string, f change.Forecast) {
 			"apply that first, while the partition config stays as it is, or shut these VMs down yourself."
 	}
 	r.report(v, key("held", host))
+}
+
+// reportListed finds the partitions that a host lists for VMs that cannot let go of them, as they do not run.
+func reportListed(r *run, host string, f change.Forecast) {
+	var lines, fixes []string
+	first := ""
+	for _, why := range f.Refused.Of(change.PartitionInUse) {
+		stops := func(s change.Stop) bool { return gpu.SameID(s.VM, why.VM) }
+		if why.VM == "" || why.GPU == "" || slices.ContainsFunc(f.Stops, stops) {
+			continue
+		}
+		first = cmp.Or(first, why.GPU)
+		lines, fixes = append(lines, "GPU "+why.GPU+": "+why.Found()), append(fixes, sentence(why.Fix))
+	}
+	if len(lines) == 0 {
+		return
+	}
+	r.report(Finding{
+		Path: "gpu_p.partition_count", Title: "Partitions are listed for VMs that do not run", Host: host, GPU: first,
+		Found:  fmt.Sprintf("On %s: %s.", hostText(host), strings.Join(lines, "; ")),
+		Wanted: fmt.Sprintf("%s changes the partition count, which needs all partitions of a GPU free.", r.label()),
+		Fix:    strings.Join(slices.Compact(fixes), " "),
+	}, key("listed", host))
 }
 
 // NotDrained says why VMs are stopped although a drain was asked for, "" when it was not, or

@@ -463,6 +463,7 @@ func hardwareScenarios() []scenario {
 		},
 		{
 			rule: "homogeneous-gpus", name: "unknown models", level: rules.Error, path: "selector",
+			says: []string{"are not alike", "Accel 1", "Accel 2"},
 			build: func() (rules.World, change.Change) {
 				w := world(host("hv01"))
 				for i, m := range []string{"Accel 1", "Accel 2"} {
@@ -968,6 +969,17 @@ func powerScenarios() []scenario {
 				return world(h), create("t", config("vdi", 8, "hv01"))
 			},
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.MaxDisruption = gpu.DisruptVMRestart },
+		},
+		{
+			rule: "partition-in-use", name: "a partition of a VM that is off", level: rules.Error, path: "gpu_p.partition_count",
+			change: true, says: []string{`VM "a": it is off`, "Start the VM and shut it down once"},
+			build: func() (rules.World, change.Change) {
+				h := host("hv01", vm("a", gpu.VMRunning))
+				holds(h, "a", 0)
+				h.VMs[0].State = gpu.VMOff
+				return world(h), create("t", config("vdi", 8, "hv01"))
+			},
+			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["hv01"].GPUs[0].Partitionable.Partitions = nil },
 		},
 		{
 			rule: "partition-in-use", name: "a paused VM", level: rules.Error, path: "gpu_p.partition_count",

@@ -57,6 +57,26 @@ func Unrestorable(hosts map[string]*gpu.Host, p change.Change) []Finding {
 	return out
 }
 
+// NotMounted finds the GPUs that a plan does not mount back on their host, as the host cannot read them.
+func NotMounted(p change.Change, does []change.Forecast) []Finding {
+	var out []Finding
+	for _, f := range does {
+		for _, r := range f.Left {
+			if r.Op != change.MountBack {
+				continue
+			}
+			out = append(out, Finding{
+				Level: Warning, Path: pathOf(p), Title: "The GPU is not mounted back", Host: f.Host, GPU: r.GPU,
+				Found:  fmt.Sprintf("GPU %s on %s: %s.", r.GPU, hostText(f.Host), r.Found()),
+				Wanted: fmt.Sprintf("%s mounts a GPU that leaves it back on its host.", whatif.Label(p)),
+				Fix: fmt.Sprintf("It stays dismounted, and all else goes on. Repair it before the apply, or run "+
+					"Mount-VMHostAssignableDevice -LocationPath %q on the host afterwards.", r.GPU),
+			})
+		}
+	}
+	return out
+}
+
 // reportCannotRestore finds the GPUs of a config that leave it and cannot have any more what they had before it.
 func reportCannotRestore(p change.Change, host string, h *gpu.Host, claim *gpu.Claim, stays func(id string) bool) []Finding {
 	var lines []string

@@ -678,3 +678,43 @@ resource "gpu_pool" "cad" {
 	r.WantPool("cad", []string{rig.GPU0}, "hv01")
 	c.WantNoChanges()
 }
+
+// A GPU that cannot be read is not mounted back, which the plan says of each end that a pool has; nothing else waits for it.
+func TestAccPool_AGPUThatCannotBeReadIsNotMountedBack(t *testing.T) {
+	t.Parallel()
+	says := []string{
+		"Warning: The GPU is not mounted back", rig.GPU1, `"hv01"`, "the driver does not answer", "Mount-VMHostAssignableDevice",
+	}
+	for name, end := range map[string]func(r *rig.Rig, c *rig.CLI){
+		"destroy": func(r *rig.Rig, c *rig.CLI) {
+			rig.WantSaid(r.T, c.Ok("plan", "-destroy"), says...)
+			c.Destroy()
+			r.WantClaims(rig.Both)
+		},
+		"it leaves": func(r *rig.Rig, c *rig.CLI) {
+			c.Write(r.Block() + rig.RenderPool(`members = { hv01 = [], hv02 = ["`+rig.GPU1+`"] }`, rig.MountBack))
+			rig.WantSaid(r.T, c.Ok("plan"), says...)
+			c.Apply()
+			r.WantPool("render", []string{rig.GPU1}, "hv02")
+			c.WantNoChanges()
+		},
+		"it is kept": func(r *rig.Rig, c *rig.CLI) {
+			c.Write(r.Block() + rig.RenderPool(rig.SecondGPUs))
+			c.Apply()
+			if out := c.Ok("plan", "-destroy"); strings.Contains(out, says[0]) {
+				r.T.Errorf("nothing was to be mounted back:\n%s", out)
+			}
+		},
+	} {
+		t.Run(name, rig.WithoutWaiting(func(t *testing.T) {
+			r := rig.New(t, rig.TwoNodes())
+			c := rig.NewCLI(t, r.Block()+rig.RenderPool(rig.SecondGPUs, rig.MountBack))
+			c.Apply()
+			r.EditHost("hv01", func(h *gpu.Host) {
+				h.Unknown = append(h.Unknown, gpu.Unknown{Part: gpu.PartGPUs, GPU: rig.GPU1, Why: "the driver does not answer"})
+			})
+			end(r, c)
+			r.WantDismounted("hv01", rig.GPU1)
+		}))
+	}
+}

@@ -65,6 +65,13 @@ func worldConfigs() map[string]worldConfig {
 	nodes := func() gpu.Snapshot {
 		return rig.Cluster("azl", rig.Node("hv01", slices.Clone(vms)...), rig.Node("hv02", rig.Desktop("avd-04", 4)))
 	}
+	newer := func() gpu.Snapshot {
+		s := inference()
+		for i := range s.Hosts[0].GPUs {
+			s.Hosts[0].GPUs[i].Driver.Version = "590.44.01"
+		}
+		return s
+	}
 	single := func() gpu.Snapshot { return rig.Standalone(rig.Node("hv01", slices.Clone(vms)...)) }
 	cards := ids("gpu01", rig.ShareCard(1, 0), rig.ShareCard(1, 1))
 	pinned := func(name string, n int) string {
@@ -89,6 +96,10 @@ func worldConfigs() map[string]worldConfig {
 		"mps": {inference, rig.MPSOn01 + shares(rig.OfMPS), linuxOther},
 		"mps, by ids": {
 			inference, rig.SharedConfig("mps", rig.ByMPS+"\n  selector = { gpu_ids = "+cards+" }", "gpu01") + pinnedShares, linuxOther,
+		},
+		"mps, static partitions": {
+			newer, rig.SharedConfig("mps", "mps = { uid = 1000, daemons = \"per_gpu\", static_partitions = true }", "gpu01") +
+				rig.ShareOf("a", rig.OfMPS, rig.OnGPU01, "active_thread_percentage = 50"), linuxOther,
 		},
 		"time slices":   {inference, rig.SharedConfig("mps", rig.ByTurns, "gpu01") + pinnedShares, linuxOther},
 		"vgpu":          {kvm(2), rig.VGPUOf("desks", rig.TwoDesks), linuxOther},
@@ -261,6 +272,15 @@ func events() map[string]event {
 			_, err := r.Fleet.StartProcess(r.T.Context(), h.Name, h.GPUs[0].ID, nil, gpu.Process{Name: "python"})
 			return err == nil
 		}),
+		"the driver is older after a reboot": both(func(r *rig.Rig, _ worldConfig) (happens bool) {
+			r.EditHost(first(r).Name, func(h *gpu.Host) {
+				for i := range h.GPUs {
+					h.GPUs[i].Driver.Version = "580.82.07"
+				}
+				happens = h.Platform == gpu.Linux
+			})
+			return happens
+		}, boot),
 		"MIG is gone from the driver": editGPU(0, func(g *gpu.GPU) bool {
 			had := g.MIG != nil
 			g.MIG = nil
@@ -441,6 +461,9 @@ func TestTheWorldIsTold(t *testing.T) {
 			"This apply puts it right",
 		},
 		{"mps, by ids", "the first GPU is lost at a reboot", false, []string{"This apply puts it right", "replace the share"}, "Error"},
+		{"mps, static partitions", "the driver is older after a reboot", false, []string{
+			"cannot put it right as long as this is so", "no static partitions", "Upgrade the driver", "No changes",
+		}, "This apply puts it right"},
 		{"mig", "a reboot, and others use the first GPU", false, []string{
 			"This apply leaves it as it is as long as this is so", "python", "1 to change",
 		}, "Error"},

@@ -545,6 +545,18 @@ func TestAccVMAssignment_AVMThatWasDeletedLeavesTheState(t *testing.T) {
 			t.Errorf("the state has %v", got)
 		}
 	})
+	t.Run("and an apply failed for it", func(t *testing.T) {
+		t.Parallel()
+		r, c := begin(t)
+		c.Fails("apply", "-auto-approve")
+		rig.WantSaid(t, c.Ok("plan"), "Warning: The VM was deleted", "gpu_vm_assignment.a: create")
+		rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "avd-03")
+		c.Destroy()
+		if got := c.Ok("state", "list"); got != "" {
+			t.Errorf("the state has %v", got)
+		}
+		r.WantClaims(rig.Both)
+	})
 	t.Run("and is configured no more", func(t *testing.T) {
 		t.Parallel()
 		r, c := begin(t)

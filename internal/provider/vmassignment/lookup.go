@@ -97,7 +97,7 @@ func (r *Resource) notFound(diags *diag.Diagnostics, ref string, v fleet.View, e
 		diags.AddAttributeError(path.Root("vm"), "Only a replica of the VM was found", fmt.Sprintf(
 			"%s\n\nFound: %v.\nFix: Add the host that has the VM itself to the provider's hosts, or fail the VM over to the replica first.",
 			label(ref), words.Capital(err.Error())))
-	case v.Complete() && r.Fleet.Ledger.Deleted(ref):
+	case v.Complete() && (r.Fleet.Ledger.Deleted(ref) || recorded(v, ref)):
 		// An error would keep the rest of the state from being changed, and all of it from being destroyed.
 		diags.AddAttributeWarning(path.Root("vm"), "The VM was deleted", fmt.Sprintf(
 			"%s\n\nFound: None of the hosts %s has the VM of this assignment any more.\nFix: Remove the resource from the configuration, "+
@@ -112,6 +112,23 @@ func (r *Resource) notFound(diags *diag.Diagnostics, ref string, v fleet.View, e
 	default:
 		report.Unreachable(diags, r.Fleet, label(ref), v, held)
 	}
+}
+
+// recorded tells whether a host still has the record of an assignment of a VM that no host has any more, by its name or id: an earlier
+// run has taken it out of the state.
+func recorded(v fleet.View, ref string) bool {
+	for _, h := range v.Hosts {
+		for c := range h.ClaimsOf(gpu.ClaimAssignment) {
+			a := c.Want.Assignment
+			if _, err := fleet.FindVM(v, c.ID); err == nil {
+				continue // it is there, under another name
+			}
+			if gpu.SameID(c.ID, ref) || a != nil && (gpu.SameID(a.VM, ref) || gpu.SameID(a.VMName, ref)) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // hint is where a VM's partition configs are: the VM is most likely there.
