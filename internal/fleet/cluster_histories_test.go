@@ -409,7 +409,8 @@ func (w *world) refresh() {
 // undivided notes the partition counts of hosts that no config has.
 func (w *world) undivided(view fleet.View) {
 	for name, h := range view.Hosts {
-		if _, has := h.Claim(gpu.ClaimConfig, "vdi"); has || len(h.Unfinished) > 0 {
+		divided := slices.ContainsFunc(h.Claims, func(c gpu.Claim) bool { return c.Kind == gpu.ClaimConfig })
+		if divided || len(h.Unfinished) > 0 {
 			continue
 		}
 		for _, g := range h.GPUs {

@@ -158,7 +158,7 @@ func TestFunctionsRefuse(t *testing.T) {
 		`provider::gpu::mig_parted_config({ x = { models = ["Voodoo 2"] } })`: `models: the catalog knows no GPU ` +
 			`model "Voodoo 2"`,
 		`provider::gpu::mig_parted_config({ x = { models = "A30" } })`: `models: a list is wanted`,
-		`provider::gpu::mig_parted_config({ x = { models = [], profiles = { "1g.10gb" = 1 } } })`: "models: an empty list would stand for every GPU",
+		`provider::gpu::mig_parted_config({ x = { models = [] } })`:    "models: an empty list would stand for every GPU",
 		`provider::gpu::mig_parted_config({ x = { device_filter = ["A30"] } })`: `device_filter: "A30" is not a PCI ` +
 			`device id`,
 		`provider::gpu::mig_parted_config({ x = { devices = ["all"] } })`:  `devices: a number is wanted`,

@@ -66,7 +66,7 @@ func gpuAttributes() tfschema.Attributes {
 			"uuid": tfschema.ComputedText("UUID of the MIG device, by which workloads find it. It is new each time that the instance is " +
 				"created."),
 		}),
-		"vgpus": tfschema.ComputedList("vGPUs that the GPU has.", tfschema.Attributes{
+		"vgpus": tfschema.ComputedList("The vGPUs that are on the GPU, by type and place.", tfschema.Attributes{
 			"type":     tfschema.ComputedText("Type, such as `L40S-12Q`."),
 			"function": tfschema.ComputedNumber("Index of the virtual function; null on the GPU itself."),
 			"address":  tfschema.ComputedText("PCI address."),
