@@ -197,7 +197,7 @@ func TestTwoGPUModelsExample(t *testing.T) {
 		t.Fatal(err)
 	}
 	rig.Write(t, filepath.Join(e.Dir, "main.tf"), strings.Replace(string(main), "partition_count = 4", "partition_count = 8", 1))
-	rig.WantSaid(t, e.Ok("plan"), "0 to add, 2 to change, 0 to destroy", "shut down and started again")
+	rig.WantSaid(t, e.Ok("plan"), "0 to add, 8 to change, 0 to destroy", "shut down and started again")
 	e.Apply()
 	counts(8)
 	e.WantNoChanges()

@@ -27,7 +27,7 @@ func TestOneMistakeIsNoWallOfText(t *testing.T) {
 			before: desktops.Block() + rig.ConfigOf(8, []string{"hv01"}),
 			config: desktops.Block() + rig.ConfigOf(8, []string{"hv01"}) + strings.Replace(rig.AssignAll(names, ""),
 				"partition = {}\n  power     = { allow_shutdown = true }", "partition = { config = gpu_partition_config.vdi.id }", 1),
-			most: 92, says: []string{"Error: The VM must be off", "power = { allow_shutdown = true }", sameCause},
+			most: 93, says: []string{"Error: The VM must be off", "power = { allow_shutdown = true }", sameCause},
 		},
 		"eight GPUs have no such MIG layout": {
 			config: rig.New(t, rig.HGX(rig.H100, 8)).Block() + rig.MIGOf("inf", `profiles = { "1g.10gb" = 8 }`),
