@@ -13,8 +13,9 @@ var kindHalves = kind{
 	op: setCount, platform: gpu.HyperV, layout: "the halves", use: "its halves are for VMs of Hyper-V hosts",
 	noun:   func(*gpu.PartitionConfig) string { return "halves" },
 	passes: kindGPUP.passes, offers: kindGPUP.offers, plan: kindGPUP.plan, has: kindGPUP.has, cause: kindGPUP.cause, lost: kindGPUP.lost,
-	found:    kindGPUP.found,
-	declared: func(*gpu.PartitionConfig) string { return "two halves" },
+	unrestorable: kindGPUP.unrestorable,
+	found:        kindGPUP.found,
+	declared:     func(*gpu.PartitionConfig) string { return "two halves" },
 }
 `
 
@@ -58,7 +59,7 @@ import (
 func TestHalves(t *testing.T) {
 	r := rig.New(t, rig.TwoNodes())
 	c := rig.NewCLI(t, r.Block()+"resource \"gpu_partition_config\" \"vdi\" {\n  name = \"vdi\"\n  hosts = [\"hv01\", \"hv02\"]\n  halves = ` +
-	`{}\n}\n")
+	`{ note = \"two\" }\n}\n")
 	c.Apply()
 	r.WantCounts(2, rig.Both...)
 	c.WantNoChanges()

@@ -116,6 +116,9 @@ func (m *model) foresee(ctx context.Context, want gpu.PartitionConfig, state *mo
 	}
 	block := slices.IndexFunc(layoutKinds, func(k layoutKind) bool { return k.kind == want.Kind })
 	same := len(differs) == 0 && m.blocks()[block].Equal(*state.blocks()[block])
+	if !same && layoutKinds[block].foresee == nil {
+		return
+	}
 	all := state.gpus(diags)
 	for _, gpus := range all {
 		for id, was := range gpus {

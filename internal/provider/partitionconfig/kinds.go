@@ -22,7 +22,8 @@ type layoutKind struct {
 	decode   func(context.Context, types.Object, *gpu.PartitionConfig, *diag.Diagnostics)
 	encode   func(context.Context, gpu.PartitionConfig, *diag.Diagnostics) types.Object
 	describe func(context.Context, *gpuModel, gpu.PartitionConfig, *gpu.Host, *gpu.GPU, *diag.Diagnostics)
-	// foresee is what becomes of a GPU's entry when its layout changes, as far as the configuration tells.
+	// foresee is what becomes of a GPU's entry when its layout changes, as far as the configuration tells; nil
+	// where it tells nothing.
 	foresee func(gpuModel, gpu.PartitionConfig) gpuModel
 }
 
