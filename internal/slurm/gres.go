@@ -5,6 +5,7 @@
 package slurm
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -68,6 +69,7 @@ var (
 	coreList = regexp.MustCompile(`^` + numbers + `$`)
 	ranges   = regexp.MustCompile(`([0-9]+)-([0-9]+)`)
 	brackets = regexp.MustCompile(`\[[^]]*\]`)
+	outside  = regexp.MustCompile(`([^,[]|\[[^]]*\])+`) // names between commas, with their brackets
 )
 
 const (
@@ -96,6 +98,29 @@ func ascend(list string) bool {
 	return true
 }
 
+// namesOf are the nodes that a list of names stands for, as far as each name has one list of numbers, which
+// Slurm reads with the leading zeros of its first number; others are taken as they are written.
+func namesOf(list string) []string {
+	var out []string
+	for _, one := range outside.FindAllString(list, -1) {
+		parts := brackets.FindAllStringIndex(one, -1)
+		if len(parts) != 1 {
+			out = append(out, one)
+			continue
+		}
+		at := parts[0]
+		for _, r := range strings.Split(one[at[0]+1:at[1]-1], ",") {
+			first, last, _ := strings.Cut(r, "-")
+			from, _ := strconv.Atoi(first) // isNodeName has looked at them
+			to, _ := strconv.Atoi(cmp.Or(last, first))
+			for n := from; n <= to; n++ {
+				out = append(out, fmt.Sprintf("%s%0*d%s", one[:at[0]], len(first), n, one[at[1]:]))
+			}
+		}
+	}
+	return out
+}
+
 // detectors are the values of AutoDetect for NVIDIA's GPUs.
 var detectors = []string{"nvml", "nvidia", "off"}
 
@@ -113,10 +138,12 @@ func Render(nodes []Node) (Gres, error) {
 		if err := node.check(); err != nil {
 			return Gres{}, fmt.Errorf("node %q: %w", node.Name, err)
 		}
-		if seen[node.Name] {
-			return Gres{}, fmt.Errorf("node %q is there twice", node.Name)
+		for _, name := range namesOf(node.Name) {
+			if seen[name] {
+				return Gres{}, fmt.Errorf("node %q is there twice", name)
+			}
+			seen[name] = true
 		}
-		seen[node.Name] = true
 		text.WriteString(strings.Join(node.lines(), "\n") + "\n")
 		kinds["gpu"] = true
 		var gres []string

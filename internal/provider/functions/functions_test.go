@@ -158,7 +158,13 @@ func TestFunctionsRefuse(t *testing.T) {
 		`provider::gpu::mig_parted_config({ x = { models = ["Voodoo 2"] } })`: `models: the catalog knows no GPU ` +
 			`model "Voodoo 2"`,
 		`provider::gpu::mig_parted_config({ x = { models = "A30" } })`: `models: a list is wanted`,
-		`provider::gpu::mig_parted_config({ x = { models = [] } })`:    "models: an empty list would stand for every GPU",
+		`provider::gpu::mig_parted_config({ x = { models = ["A30"], profiles = { "1g.10gb" = 2 } } })`: `profiles: GPU ` +
+			`model "A30" has no "1g.10gb", but 1g.6gb`,
+		`provider::gpu::slurm_gres([{ name = "n1", gpus = [{ device = 0, shards = 0 }] }])`: `shards is 0`,
+		`provider::gpu::slurm_gres([{ name = "n1", gpus = [{ device = 0, mig = [] }] }])`:   `mig is an empty list`,
+		`provider::gpu::slurm_gres([{ name = "n[1-2]", gpus = [{ device = 0 }] }, { name = "n2", gpus = [{ device = 0 }] }])`: `Node "n2" is ` +
+			`there twice`,
+		`provider::gpu::mig_parted_config({ x = { models = [] } })`: "models: an empty list would stand for every GPU",
 		`provider::gpu::mig_parted_config({ x = { device_filter = ["A30"] } })`: `device_filter: "A30" is not a PCI ` +
 			`device id`,
 		`provider::gpu::mig_parted_config({ x = { devices = ["all"] } })`:  `devices: a number is wanted`,

@@ -5,11 +5,15 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework/function"
 	"github.com/hashicorp/terraform-plugin-go/tftypes"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/migparted"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // NewMIGPartedConfig makes the function mig_parted_config.
@@ -111,7 +115,31 @@ func decodeEntry(fields map[string]tftypes.Value) (migparted.Entry, error) {
 	if err := setFilter(&e, models, filter); err != nil {
 		return e, err
 	}
+	if err := offered(models, e.Profiles); err != nil {
+		return e, err
+	}
 	return e, check(&e)
+}
+
+// offered refuses a profile that a named model has not, where the catalog knows which it has: mig-parted would fail on the node.
+func offered(models []string, profiles map[string]int) error {
+	for _, name := range models {
+		m, _ := catalog.ByName(name)
+		if m.MIG == nil {
+			continue // what it has is not known
+		}
+		names := words.Each(m.MIG.Profiles, func(p gpu.MIGProfile) string { return p.Name })
+		for _, profile := range slices.Sorted(maps.Keys(profiles)) {
+			base := profile[strings.Index(profile, "c.")+1:] // 3g.40gb of 1c.3g.40gb, and 1g.10gb of 1g.10gb+me
+			base, _, _ = strings.Cut(strings.TrimPrefix(base, "."), "+")
+			base, _, _ = strings.Cut(base, "-")
+			same := func(name string) bool { known, _, _ := strings.Cut(name, "+"); return known == base }
+			if !slices.ContainsFunc(names, same) {
+				return fmt.Errorf("profiles: GPU model %q has no %q, but %s", name, profile, words.Join(names))
+			}
+		}
+	}
+	return nil
 }
 
 // setFilter takes the PCI ids as they are, else those of the models.

@@ -95,6 +95,15 @@ func decodeGPU(fields map[string]tftypes.Value) (slurm.GPU, error) {
 		"shards": into(&out.Shards, whole),
 		"type":   into(&out.Type, text),
 	})
+	for _, name := range []string{"mps", "shards"} {
+		if v, ok := fields[name]; err == nil && ok && !v.IsNull() && max(out.MPS, out.Shards) == 0 {
+			return out, fmt.Errorf("%s is 0, but a GPU in parts has at least one; leave it out for a GPU that is given out whole", name)
+		}
+	}
+	if v, ok := fields["mig"]; err == nil && ok && !v.IsNull() && len(out.MIG) == 0 {
+		return out, errors.New("mig is an empty list; leave it out for a GPU that is given out whole, and the GPU for one in MIG mode " +
+			"without instances")
+	}
 	return out, err
 }
 
