@@ -572,11 +572,7 @@ func (w *world) choose() (*resource, gpu.Want) {
 		}
 		return r, gpu.Want{Assignment: w.assignment(vm)}
 	case n < 9:
-		ids := []string{"vdi", "vdi", "b"}
-		if w.cluster != nil {
-			ids = ids[:1] // what another config leaves behind over evictions, the histories do not follow
-		}
-		id := pick(w, ids...)
+		id := "vdi" // two counts in one cluster are refused by a rule, and not by hosts
 		r := of("gpu_partition_config " + id)
 		if r.has.Config != nil && w.chance(20) {
 			return r, gpu.Want{}
