@@ -192,11 +192,10 @@ func Undelivered(host *gpu.Host, a *gpu.Assignment) string {
 	if !ok || !vm.Runs() {
 		return ""
 	}
-	if b := bound(host, vm, a.Partition); b != nil {
-		for i := range vm.PartitionAdapters {
-			if why := b.unfit(&vm.PartitionAdapters[i]); why != "" {
-				return fmt.Sprintf("VM %q has no partition of %s: %s", vm.Name, configsOf(a.Partition), why)
-			}
+	// What another adapter of the VM gives it, which somebody else made, is not what was asked for.
+	if b, is := bound(host, vm, a.Partition), adapterFor(host, vm, a.Partition); b != nil && is != nil {
+		if why := b.unfit(is); why != "" {
+			return fmt.Sprintf("VM %q has no partition of %s: %s", vm.Name, configsOf(a.Partition), why)
 		}
 	}
 	for i := range host.GPUs {

@@ -32,7 +32,7 @@ import (
 // Targets.
 const (
 	maxWarm  = time.Millisecond
-	maxAgent = 21_500_000 // bytes, of which the library of CDI and what it brings are two million, HCL and reaching other hosts one each
+	maxAgent = 24_000_000 // bytes, of which the library of CDI and what it brings are two million, HCL and reaching other hosts one each
 	calls    = 200
 	hosts    = 64 // connected at once; one server stands for all of them
 )
