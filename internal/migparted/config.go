@@ -182,6 +182,16 @@ func ComputeSlices(profile string) int {
 	return n
 }
 
+// GPUInstance is the name of the GPU instance that a profile is in, without attributes: "3g.40gb" of "1c.3g.40gb" and
+// of "3g.40gb+me". "" where it names no profile.
+func GPUInstance(profile string) string {
+	parts := profileName.FindStringSubmatch(profile)
+	if parts == nil {
+		return ""
+	}
+	return parts[2] + "g." + parts[3] + "gb"
+}
+
 // Field is a field of an entry, by its name in the file.
 type Field string
 

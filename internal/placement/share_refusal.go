@@ -18,11 +18,17 @@ func (d *Device) lack(f gpu.Fault, found, wanted, fix string) *gpu.Refusal {
 }
 
 func lackOf(at gpu.SharedDevice, model string, f gpu.Fault, found, wanted, fix string) *gpu.Refusal {
+	return &gpu.Refusal{
+		Code: gpu.Insufficient, Fault: f, Object: deviceObject(at, model), GPU: at.GPU, Brief: found, Wanted: wanted, Fix: fix,
+	}
+}
+
+func deviceObject(at gpu.SharedDevice, model string) string {
 	device := "GPU " + at.GPU + " (" + cmp.Or(model, "unknown model") + ")"
 	if at.Instance != nil {
 		device = "instance " + gpu.PlacementsText([]gpu.MIGPlacement{*at.Instance}) + " of " + device
 	}
-	return &gpu.Refusal{Code: gpu.Insufficient, Fault: f, Object: device, GPU: at.GPU, Brief: found, Wanted: wanted, Fix: fix}
+	return device
 }
 
 // DeviceText is "GPU-1f3c" or "GPU-1f3c/1g.10gb@4".
@@ -37,7 +43,7 @@ func DeviceText(d gpu.SharedDevice) string {
 // of them would do but are too few or not reached by one process, and which pinned GPUs the host
 // has not. It is of the fault that all devices have, and advises on the one that lacks least.
 func (h *SharedHost) noRoom(s *gpu.Share, want int, lacks []*gpu.Refusal, fits []gpu.SharedDevice, missing []string) *gpu.Refusal {
-	why := strings.Join(whyNoRoom(want, lacks, fits, missing), "; ")
+	why := strings.Join(h.whyNoRoom(want, lacks, fits, missing), "; ")
 	r := &gpu.Refusal{
 		Code: gpu.Insufficient, Fault: ShareNoRoom, Host: h.Key,
 		Reasons: []string{fmt.Sprintf("share %q does not fit on host %q: %s", s.Name, h.Key, why)},
@@ -64,12 +70,12 @@ func (h *SharedHost) noRoom(s *gpu.Share, want int, lacks []*gpu.Refusal, fits [
 	return r
 }
 
-func whyNoRoom(want int, lacks []*gpu.Refusal, fits []gpu.SharedDevice, missing []string) []string {
+func (h *SharedHost) whyNoRoom(want int, lacks []*gpu.Refusal, fits []gpu.SharedDevice, missing []string) []string {
 	var why []string
 	if len(missing) > 0 {
 		why = append(why, "there is no "+words.Join(words.Each(missing, func(id string) string { return "GPU " + id })))
 	}
-	each := lackTexts(lacks)
+	each := h.lackTexts(lacks)
 	why = append(why, each[:min(len(each), words.Listed)]...)
 	if more := len(each) - words.Listed; more > 0 {
 		why = append(why, fmt.Sprintf("%d more", more))
@@ -85,17 +91,20 @@ func whyNoRoom(want int, lacks []*gpu.Refusal, fits []gpu.SharedDevice, missing 
 }
 
 // lackTexts says what each device lacks. Three or more of a model that lack the same are counted.
-func lackTexts(of []*gpu.Refusal) []string {
+func (h *SharedHost) lackTexts(of []*gpu.Refusal) []string {
 	type likeness struct {
 		what, model, found, wanted string
 	}
 	like := func(l *gpu.Refusal) likeness {
-		what := "GPUs"
-		if strings.HasPrefix(l.Object, "instance ") {
-			what = "GPU instances"
+		k := likeness{"GPUs", "", l.Brief, l.Wanted}
+		if g, ok := h.Host.GPU(l.GPU); ok {
+			k.model = g.Model
 		}
-		_, model, _ := strings.Cut(l.Object, l.GPU+" ")
-		return likeness{what, model, l.Brief, l.Wanted}
+		if l.Object != deviceObject(gpu.SharedDevice{GPU: l.GPU}, k.model) {
+			k.what = "GPU instances"
+		}
+		k.model = cmp.Or(k.model, "unknown model")
+		return k
 	}
 	alike := map[likeness]int{}
 	for _, l := range of {
@@ -109,7 +118,7 @@ func lackTexts(of []*gpu.Refusal) []string {
 		case n < 3:
 			out = append(out, fmt.Sprintf("%s %s (wanted: %s)", l.Object, l.Brief, l.Wanted))
 		default:
-			out = append(out, fmt.Sprintf("each of %d %s %s %s (wanted: %s)", n, k.what, k.model, l.Brief, l.Wanted))
+			out = append(out, fmt.Sprintf("each of %d %s (%s) %s (wanted: %s)", n, k.what, k.model, l.Brief, l.Wanted))
 			alike[k] = 0
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework/function"
 	"github.com/hashicorp/terraform-plugin-go/tftypes"
@@ -128,13 +127,9 @@ func offered(models []string, profiles map[string]int) error {
 		if m.MIG == nil {
 			continue // what it has is not known
 		}
-		names := words.Each(m.MIG.Profiles, func(p gpu.MIGProfile) string { return p.Name })
 		for _, profile := range slices.Sorted(maps.Keys(profiles)) {
-			base := profile[strings.Index(profile, "c.")+1:] // 3g.40gb of 1c.3g.40gb, and 1g.10gb of 1g.10gb+me
-			base, _, _ = strings.Cut(strings.TrimPrefix(base, "."), "+")
-			base, _, _ = strings.Cut(base, "-")
-			same := func(name string) bool { known, _, _ := strings.Cut(name, "+"); return known == base }
-			if !slices.ContainsFunc(names, same) {
+			if _, has := m.MIG.Profile(migparted.GPUInstance(profile)); !has {
+				names := words.Each(m.MIG.Profiles, func(p gpu.MIGProfile) string { return p.Name })
 				return fmt.Errorf("profiles: GPU model %q has no %q, but %s", name, profile, words.Join(names))
 			}
 		}
