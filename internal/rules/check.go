@@ -45,7 +45,7 @@ func (r *run) check(levels Levels, scopes []Scope) []Finding {
 			continue
 		}
 		if r.waits(rule.ID) {
-			r.Book.Decide(rule.ID, p.Token)
+			r.Book.Decide(rule.ID, p)
 		}
 		if rule.ID == Feasible && slices.ContainsFunc(out, func(f Finding) bool { return f.Level == Error }) {
 			continue // some other rule says why

@@ -55,7 +55,7 @@ func Decided(w World, last change.Change, levels Levels, said []Finding) []Findi
 		case !d.erred[u.Plan.Token]:
 			d.decide(u)
 		default:
-			w.Others.Decide(u.Rule, u.Plan.Token)
+			w.Others.Decide(u.Rule, u.Plan)
 		}
 	}
 	return d.found
@@ -78,7 +78,7 @@ func (d *decision) decide(u whatif.Undecided) {
 		return
 	}
 	if slices.ContainsFunc(d.said, func(f Finding) bool { return f.Level == Error && f.Other == whatif.Label(p) }) {
-		book.Decide(u.Rule, p.Token)
+		book.Decide(u.Rule, p)
 		return
 	}
 	r, done := begin(d.world, p)
@@ -101,7 +101,7 @@ func (d *decision) tell(r *run) {
 		if v.Level == Warning && r.rule.ID != Feasible || r.undecided(v, keys) {
 			continue
 		}
-		d.world.Others.Decide(r.rule.ID, r.Plan.Token)
+		d.world.Others.Decide(r.rule.ID, r.Plan)
 		if f, ok := r.weighed(v, d.levels, stood); ok {
 			d.erred[r.Plan.Token] = d.erred[r.Plan.Token] || f.Level == Error
 			d.found = append(d.found, d.of(r.Plan, f))

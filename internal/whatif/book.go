@@ -217,12 +217,13 @@ func (b *Book) about(subjects ...string) []*Entry {
 	return slices.Compact(out)
 }
 
-// Superseded tells whether the book has another plan for the resource by now.
+// Superseded tells whether the book has another plan for the resource by now. The end of what a replacement
+// replaces goes on beside the plan that has taken its place in the book.
 func (b *Book) Superseded(p change.Change) bool {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	e := b.plans[p.Token]
-	return e == nil || e.Plan.Want != p.Want
+	return e == nil || e.Plan.Want != p.Want && (!p.Want.Empty() || len(halves(e.Plan)) == 1)
 }
 
 // CompareEntries orders by label first: tokens are random, and two runs should
@@ -331,19 +332,30 @@ type Undecided struct {
 	Plan change.Change
 }
 
+// undecidedOf is a rule that waits for the decision about a plan. A replacement has two plans of one token:
+// its end, and the making.
+type undecidedOf struct {
+	rule, token string
+	ends        bool
+}
+
 // Await records that.
-func (b *Book) Await(u Undecided) { b.undecided.Store([2]string{u.Rule, u.Plan.Token}, u.Plan) }
+func (b *Book) Await(u Undecided) {
+	b.undecided.Store(undecidedOf{u.Rule, u.Plan.Token, u.Plan.Want.Empty()}, u.Plan)
+}
 
 // Decide forgets it again.
-func (b *Book) Decide(rule, token string) { b.undecided.Delete([2]string{rule, token}) }
+func (b *Book) Decide(rule string, p change.Change) {
+	b.undecided.Delete(undecidedOf{rule, p.Token, p.Want.Empty()})
+}
 
 // Undecided lists them by the labels of the plans.
 func (b *Book) Undecided() []Undecided {
 	var out []Undecided
 	b.undecided.Range(func(key, value any) bool {
-		id, _ := key.([2]string)
+		of, _ := key.(undecidedOf)
 		p, _ := value.(change.Change)
-		out = append(out, Undecided{Rule: id[0], Plan: p})
+		out = append(out, Undecided{Rule: of.rule, Plan: p})
 		return true
 	})
 	slices.SortFunc(out, func(x, y Undecided) int {

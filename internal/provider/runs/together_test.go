@@ -156,3 +156,37 @@ func TestAPoolOfVMsIsRenamed(t *testing.T) {
 		}))
 	}
 }
+
+// A config that restores the layout gets another name under its VMs: each gives its partition back before the old one
+// goes. A config that keeps the layout is handed over, and no VM is stopped.
+func TestAConfigOfVMsIsRenamed(t *testing.T) {
+	t.Parallel()
+	for _, end := range []string{"restore", "keep"} {
+		t.Run(end, rig.WithoutWaiting(func(t *testing.T) {
+			r := rig.New(t, rig.Standalone(rig.Node("hv01", rig.Desktop("avd-01", 1), rig.Desktop("avd-02", 2))))
+			config := func(name string) string {
+				text := r.Block() + fmt.Sprintf("resource \"gpu_partition_config\" \"c\" {\n  name = %q\n  hosts = [\"hv01\"]\n  gpu_p = { "+
+					"partition_count = 4 }\n  on_destroy = %q\n}\n", name, end)
+				for _, vm := range []string{"avd-01", "avd-02"} {
+					text += rig.AssignmentOf(vm, vm, "partition = { config = gpu_partition_config.c.id }", rig.MayStop)
+				}
+				return text
+			}
+			c := rig.NewCLI(t, config("old"))
+			c.Apply()
+			if end == "keep" {
+				r.NeverStops("avd-01", "hv01")
+			}
+			c.Write(config("new"))
+			c.Ok("plan", "-out=plan.out")
+			c.Ok("apply", "plan.out")
+			r.WantHeld(gpu.VMRunning, "avd-01", "avd-02")
+			r.WantCounts(4, "hv01")
+			c.WantNoChanges()
+			if end == "restore" { // with "keep", the VM that must not stop would have to
+				c.Ok("destroy", "-auto-approve")
+				r.WantSettled()
+			}
+		}))
+	}
+}

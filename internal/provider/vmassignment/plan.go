@@ -96,8 +96,9 @@ func (r *Resource) choose(ctx context.Context, p *planning, planned *change.Chan
 		r.announce(p, r.policyOf(*want), view)
 	case gpu.SameID(at.VM.ID, prior.VMID):
 		planned.Approved = lifecycle.Seen(ctx, p.Req.Private)
-		if planned.Replaces = r.poolReplaced(prior, want); planned.Replaces {
-			p.Resp.RequiresReplace = append(p.Resp.RequiresReplace, path.Root("pool"))
+		if from := r.replaced(prior, want); from != "" {
+			planned.Replaces = true
+			p.Resp.RequiresReplace = append(p.Resp.RequiresReplace, path.Root(from))
 			p.Leaves = new(stricter(*prior, want.Power))
 		}
 	default:
@@ -107,14 +108,23 @@ func (r *Resource) choose(ctx context.Context, p *planning, planned *change.Chan
 	return view, true
 }
 
-// poolReplaced tells whether this run puts the pool that the VM is to draw from in the place of the one that it draws from: that one
-// cannot go before the VM has given its GPUs back.
-func (r *Resource) poolReplaced(prior, want *gpu.Assignment) bool {
-	if prior.Pool == nil || want.Pool == nil {
-		return false
+// replaced is the attribute that says what the VM draws from, where this run puts another pool or config in the place of that one and
+// the old one cannot go before the VM has given back what it has: a pool, or a config that restores the layout. "" where it stays.
+func (r *Resource) replaced(prior, want *gpu.Assignment) string {
+	switch {
+	case prior.Pool != nil && want.Pool != nil:
+		p, planned := r.Fleet.Ledger.Pool(want.Pool.ID)
+		if was := p.Prior.Pool; planned && was != nil && gpu.SameID(was.ID, prior.Pool.ID) && !gpu.SameID(was.Name, want.Pool.Name) {
+			return "pool"
+		}
+	case prior.Partition != nil && want.Partition != nil && want.Partition.Config != "":
+		p, planned := r.Fleet.Ledger.Config(want.Partition.Config)
+		if was := p.Prior.Config; planned && was != nil && was.Restore && gpu.SameID(was.ID, prior.Partition.Config) &&
+			!gpu.SameID(was.ID, want.Partition.Config) {
+			return "partition"
+		}
 	}
-	p, planned := r.Fleet.Ledger.Pool(want.Pool.ID)
-	return planned && p.Prior.Pool != nil && gpu.SameID(p.Prior.Pool.ID, prior.Pool.ID) && !gpu.SameID(p.Prior.Pool.Name, want.Pool.Name)
+	return ""
 }
 
 // replaceVM replaces the assignment by one of another VM.
