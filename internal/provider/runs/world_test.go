@@ -89,7 +89,21 @@ func worldConfigs() map[string]worldConfig {
 	return map[string]worldConfig{
 		"mig":          {hgx, rig.MIGOf("ml", rig.Halves, reset), linuxOther},
 		"mig restored": {hgx, rig.MIGOf("ml", rig.Halves, reset, restore), linuxOther},
-		"mig by ids":   {hgx, rig.MIGOf("ml", rig.Written, rig.OnGPUs(0, 1)), linuxOther},
+		"mig of a model": {
+			func() gpu.Snapshot { return rig.HGX(rig.H100, 2) }, rig.MIGOf("ml", rig.Halves, reset, `selector = { models = ["NVIDIA H100 80GB HBM3"] }`),
+			linuxOther,
+		},
+		"gpu_p of a model, one of two hosts": {
+			nodes, rig.ConfigOf(4, rig.Both, restart, `selector = { models = ["NVIDIA A2"] }`) + assigned, rig.A16,
+		},
+		"gpu_p of a model in a cluster": {
+			nodes, strings.ReplaceAll(rig.ConfigOf(4, rig.Both, restart, `selector = { models = ["NVIDIA A2"] }`),
+				`hosts = ["hv01", "hv02"]`, `cluster = "azl"`) + assigned, rig.A16,
+		},
+		"mps of a model": {
+			inference, rig.SharedConfig("mps", rig.ByMPS+"\n  selector = { models = [\"NVIDIA L40S\"] }", "gpu01") + shares(rig.OfMPS), linuxOther,
+		},
+		"mig by ids": {hgx, rig.MIGOf("ml", rig.Written, rig.OnGPUs(0, 1)), linuxOther},
 		"mig with mps": {
 			func() gpu.Snapshot { return rig.WithMPS(hgx()) }, rig.MIGOf("ml", rig.Halves+", mps = { uid = 1000 }"), linuxOther,
 		},
@@ -233,6 +247,27 @@ func events() map[string]event {
 		return g
 	}
 	otherModel := func(c worldConfig, id string) gpu.GPU { return c.model(id) }
+	// all GPUs of the object's hosts are lost, and GPUs of another model are in their places, if anything is.
+	all := func(replaced bool) event {
+		return func(r *rig.Rig, c worldConfig) bool {
+			for _, h := range r.Snapshot().Hosts {
+				if h.Name == "aside" {
+					continue
+				}
+				for n, was := range h.GPUs {
+					g := c.model(was.ID)
+					if g.Address = was.Address; h.Platform == gpu.Linux {
+						g.ID = fmt.Sprintf("GPU-77777777-0000-4000-8000-00000000001%d", n)
+					}
+					r.Must(r.Fleet.RemoveGPU(r.T.Context(), h.Name, was.ID))
+					if replaced {
+						r.Must(r.Fleet.AddGPU(r.T.Context(), h.Name, g))
+					}
+				}
+			}
+			return true
+		}
+	}
 	return map[string]event{
 		"nothing":                            func(*rig.Rig, worldConfig) bool { return true },
 		"a reboot":                           boot,
@@ -250,6 +285,8 @@ func events() map[string]event {
 		"a GPU is replaced, and a reboot":    both(replaced(1, repaired), boot),
 		"a GPU is replaced by another model": replaced(1, otherModel),
 		"one of another model, and a reboot": both(replaced(0, otherModel), boot),
+		"all are replaced by another model":  all(true),
+		"all GPUs of all hosts are lost":     all(false),
 		"a GPU has a problem":                editGPU(0, func(g *gpu.GPU) bool { g.Problem = "XID 79: it has fallen off the bus"; return true }),
 		"a GPU cannot be read, and a reboot": both(boot, edit(func(h *gpu.Host) bool {
 			h.Unknown = append(h.Unknown, gpu.Unknown{Part: gpu.PartGPUs, GPU: h.GPUs[0].ID, Why: "the driver does not answer"})
