@@ -211,6 +211,9 @@ func (r *Run) firstAttempt(host string, h *gpu.Host, p change.Change) attempt {
 	a := attempt{plan: p, known: r.withClaims(host, h)}
 	parts := halves(p)
 	switch {
+	case len(parts) > 1 && anywhere(parts[1].Want.Share): // whether a host of its pool has room, another rule says
+		a.plan = parts[0]
+		a.refused = r.Refusals(a.known, host, a.plan)
 	case len(parts) > 1:
 		after, ends := r.after(a.known, host, parts[0])
 		if a.plan, a.known = parts[1], after; !ends {
@@ -370,6 +373,9 @@ func (r *Run) after(known gpu.Host, host string, p change.Change) (gpu.Host, boo
 	}
 	return after, true
 }
+
+// anywhere tells whether a share is to go to any host of its pool.
+func anywhere(s *gpu.Share) bool { return s != nil && s.Host == "" }
 
 // Halves are a plan, or, of a replacement, the end of one object and the making of another.
 func halves(p change.Change) []change.Change {

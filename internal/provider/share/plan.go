@@ -75,7 +75,8 @@ func (r *Resource) choose(ctx context.Context, p *planning, planned *change.Chan
 			planned.Subject, strings.Join(hosts, ", "), words.Capital(view.Errors[hosts[0]].Error())))
 		return view, false
 	}
-	if host, ok := r.Fleet.ShareTakenOver(view, *want); ok && want.Host == "" {
+	ends := r.Fleet.Ledger.Prior(p.Instance).Share // of a replacement, whose second call does not tell it
+	if host, ok := r.Fleet.ShareTakenOver(view, *want); ok && want.Host == "" && (ends == nil || !gpu.SameID(ends.Name, want.Name)) {
 		want.Host = host
 	}
 	if replaced(p) {
