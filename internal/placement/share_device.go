@@ -112,7 +112,8 @@ func (l GPULayout) unfit(d *Device) *gpu.Refusal {
 	}
 	switch {
 	case g.Problem != "":
-		return d.lack(LackLayout, "does not work ("+g.Problem+")", "a GPU that works", "repair the GPU or its driver, or replace a share that is on it")
+		return d.lack(LackLayout, "does not work ("+g.Problem+")", "a GPU that works",
+			"repair the GPU or its driver, or replace a share that is on it")
 	case l.inMIG && c != nil && !c.HasMIG():
 		return d.lack(LackLayout, "is in MIG mode, which its partition config "+strconv.Quote(c.ID)+" does not want",
 			"the layout of kind `"+string(c.Kind)+"`", "turn MIG mode off on the GPU and apply the partition config")

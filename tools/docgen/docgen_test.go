@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
 	"github.com/gpufleet/terraform-provider-gpu/internal/assumptions"
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -273,11 +275,56 @@ func TestDescriptionsAreShort(t *testing.T) {
 	}
 }
 
-// TestFleetFileIsListed finds every field that the strict reader of fleet files takes in the
-// page, but for those of records that nobody writes by hand.
-func TestFleetFileIsListed(t *testing.T) {
-	text, seen := fleetFileTables(), 0
-	visited := map[reflect.Type]bool{}
+// The strict reader of fleet files and the schema have the same fields, but for those of records that nobody writes by hand.
+func TestFleetSchema(t *testing.T) {
+	raw, err := fleetSchema()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(raw), " nil") {
+		t.Error("the schema speaks of nil")
+	}
+	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(string(raw)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource(schemaID, doc); err != nil {
+		t.Fatal(err)
+	}
+	schema, err := c.Compile(schemaID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, seen := []string{}, 0
+	for _, pattern := range []string{"examples/*/fleet.json", "examples/testdata/*/fleet.json", "modules/*/tests/fleet.json"} {
+		found, _ := filepath.Glob(filepath.Join(root(), pattern))
+		files = append(files, found...)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fleet, err := jsonschema.UnmarshalJSON(strings.NewReader(string(text)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := schema.Validate(fleet); err != nil {
+			t.Errorf("%s: %v", file, err)
+		}
+		// A field that the reader of fleet files does not know, at whatever level, is none of the schema's.
+		misspelt(fleet, func() {
+			seen++
+			if schema.Validate(fleet) == nil {
+				t.Errorf("%s: a field that nobody knows is valid", file)
+			}
+		})
+	}
+	if len(files) < 10 || seen < 100 {
+		t.Errorf("only %d files and %d objects were looked at", len(files), seen)
+	}
+	visited, defs := map[reflect.Type]bool{}, doc.(map[string]any)["$defs"].(map[string]any) //nolint:forcetypeassert // compiled
 	var walk func(of reflect.Type)
 	walk = func(of reflect.Type) {
 		for of.Kind() == reflect.Pointer || of.Kind() == reflect.Slice || of.Kind() == reflect.Map {
@@ -290,11 +337,8 @@ func TestFleetFileIsListed(t *testing.T) {
 		for i := range of.NumField() {
 			f := of.Field(i)
 			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-			if name != "" {
-				seen++
-				if !strings.Contains(text, "| `"+name+"` | ") {
-					t.Errorf("field %s of a %s is not listed", name, of.Name())
-				}
+			if def := defs[of.Name()]; name != "" && name != "-" && def != nil && properties(def)[name] == nil {
+				t.Errorf("field %s of a %s is not in the schema", name, of.Name())
 			}
 			if of != reflect.TypeFor[gpu.Host]() || !slices.Contains(byProvider, name) {
 				walk(f.Type)
@@ -302,11 +346,42 @@ func TestFleetFileIsListed(t *testing.T) {
 		}
 	}
 	walk(reflect.TypeFor[gpu.Snapshot]())
-	if seen < 150 {
-		t.Errorf("only %d fields were looked for", seen)
+}
+
+// misspelt adds a field to each object that has fields of ours in turn, and takes it away again. In maps any name is one.
+func misspelt(v any, try func()) {
+	switch of := v.(type) {
+	case map[string]any:
+		if of["id"] != nil || of["name"] != nil || of["format"] != nil {
+			of["nobody_knows"] = "this"
+			try()
+			delete(of, "nobody_knows")
+		}
+		for _, inner := range of {
+			misspelt(inner, try)
+		}
+	case []any:
+		for _, inner := range of {
+			misspelt(inner, try)
+		}
 	}
-	if strings.Contains(text, " nil") {
-		t.Error("the page speaks of nil")
+}
+
+// Each page of the table is there, and each page has a shelf.
+func TestShelves(t *testing.T) {
+	seen := map[string]int{}
+	for page, shelf := range shelves {
+		if _, err := os.Stat(filepath.Join(root(), "docs", filepath.FromSlash(page)+".md")); err != nil {
+			t.Error(err)
+		}
+		text, _ := os.ReadFile(filepath.Join(root(), "docs", filepath.FromSlash(page)+".md"))
+		if !strings.Contains(string(text), "subcategory: \""+shelf+"\"\n") {
+			t.Errorf("%s is not in %q", page, shelf)
+		}
+		seen[shelf]++
+	}
+	if len(seen) < 6 {
+		t.Errorf("the shelves are %v", seen)
 	}
 }
 

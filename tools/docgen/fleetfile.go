@@ -1,7 +1,7 @@
 package main
 
 import (
-	"fmt"
+	"encoding/json"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -11,49 +11,74 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
 // byProvider are the fields of a host that only the provider and the agent write.
 var byProvider = []string{"stale", "unknown", "claims", "unfinished", "held_by", "unreadable_records", "owed_starts"}
 
-// fleetFileTables lists every field of a fleet file, with what the code says of it.
-func fleetFileTables() string {
-	types := declared(filepath.Join(root(), "internal", "gpu"))
-	var out strings.Builder
-	queue, seen := []string{reflect.TypeFor[gpu.Snapshot]().Name()}, map[string]bool{}
-	for len(queue) > 0 {
-		name := queue[0]
-		queue = queue[1:]
-		of, ok := types.structs[name]
-		if !ok || seen[name] {
+// fleetSchema is the JSON Schema of a fleet file, with what the code says of each field. Editors complete by it.
+func fleetSchema() ([]byte, error) {
+	types := declared(filepath.Join(root(), "internal", "gpu"), "", nil)
+	behaviour := declared(filepath.Join(root(), "internal", "backend", "simulated"), "Simulated", &types)
+	defs := map[string]any{}
+	types.define(defs, reflect.TypeFor[gpu.Snapshot]().Name())
+	behaviour.define(defs, reflect.TypeFor[simulated.Simulation]().Name())
+	fleet, host := properties(defs[reflect.TypeFor[gpu.Snapshot]().Name()]), properties(defs[reflect.TypeFor[gpu.Host]().Name()])
+	fleet["$schema"] = map[string]any{"type": "string"}
+	fleet["clusters"] = map[string]any{"type": "object", "description": "Written by the provider: leave it out."}
+	host["agent"] = map[string]any{"type": "object", "description": "Written by the provider: leave it out."}
+	host["simulation"] = behaviour.ref(reflect.TypeFor[simulated.Simulation]().Name())
+	return json.MarshalIndent(map[string]any{
+		"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": schemaID, "title": "Fleet file of terraform-provider-gpu",
+		"$ref": "#/$defs/" + reflect.TypeFor[gpu.Snapshot]().Name(), "$defs": defs,
+	}, "", "  ")
+}
+
+// schemaID is where a release's schema is.
+const schemaID = "https://raw.githubusercontent.com/gpufleet/terraform-provider-gpu/main/schemas/fleet.schema.json"
+
+func properties(def any) map[string]any {
+	return def.(map[string]any)["properties"].(map[string]any) //nolint:forcetypeassert // as define made it
+}
+
+func (s source) ref(name string) map[string]any {
+	return map[string]any{"$ref": "#/$defs/" + s.prefix + name}
+}
+
+// define adds a struct and those that it has.
+func (s source) define(defs map[string]any, name string) {
+	of, ok := s.structs[name]
+	if s.imported != nil && !ok {
+		s.imported.define(defs, name)
+	}
+	if _, seen := defs[s.prefix+name]; seen || !ok {
+		return
+	}
+	all := map[string]any{}
+	defs[s.prefix+name] = map[string]any{"type": "object", "additionalProperties": false, "properties": all}
+	for i := 0; i < len(of); i++ {
+		f := of[i]
+		if f.json == "" || f.json == "-" {
+			if embedded, ok := f.typ.(*ast.Ident); ok && f.json == "" {
+				of = slices.Insert(of, i+1, s.structs[embedded.Name]...)
+			}
 			continue
 		}
-		seen[name] = true
-		fmt.Fprintf(&out, "## %s\n\n", name)
-		var t table
-		t.row("Field", "Type", "Meaning")
-		t.row("---", "---", "---")
-		for i := 0; i < len(of); i++ {
-			f := of[i]
-			if f.json == "" {
-				of = slices.Insert(of, i+1, types.structs[f.typ.(*ast.Ident).Name]...) //nolint:forcetypeassert // of this package
-				continue
-			}
-			text, kind := f.text, types.kind(f.typ)
-			if name == reflect.TypeFor[gpu.Host]().Name() && slices.Contains(byProvider, f.json) {
-				text, kind = "Written by the provider and the agent: leave it out. "+text, "list"
-				if _, one := f.typ.(*ast.StarExpr); one {
-					kind = "object"
-				}
-			} else {
-				queue = append(queue, f.of...)
-			}
-			t.row("`"+f.json+"`", kind, text)
+		if name == reflect.TypeFor[gpu.Host]().Name() && slices.Contains(byProvider, f.json) {
+			all[f.json] = map[string]any{"description": "Written by the provider and the agent: leave it out. " + f.text}
+			continue
 		}
-		out.WriteString(t.String() + "\n")
+		kind := s.kind(f.typ)
+		if f.text != "" {
+			kind["description"] = f.text
+		}
+		all[f.json] = kind
+		for _, inner := range f.of {
+			s.define(defs, inner)
+		}
 	}
-	return strings.TrimSuffix(out.String(), "\n")
 }
 
 // field is one of a struct that JSON has.
@@ -69,10 +94,13 @@ type source struct {
 	structs map[string][]field
 	values  map[string][]string
 	is      map[string]string
+	// prefix is of the names of its definitions, and imported another package of ours that it uses.
+	prefix   string
+	imported *source
 }
 
-func declared(dir string) source {
-	out := source{map[string][]field{}, map[string][]string{}, map[string]string{}}
+func declared(dir, prefix string, imported *source) source {
+	out := source{map[string][]field{}, map[string][]string{}, map[string]string{}, prefix, imported}
 	files, _ := filepath.Glob(filepath.Join(dir, "*.go"))
 	for _, name := range files {
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
@@ -96,7 +124,7 @@ func declared(dir string) source {
 				case *ast.ValueSpec:
 					if of, ok := s.Type.(*ast.Ident); ok && len(s.Values) == 1 {
 						if v, ok := s.Values[0].(*ast.BasicLit); ok && v.Kind == token.STRING {
-							out.values[of.Name] = append(out.values[of.Name], "`"+strings.Trim(v.Value, `"`)+"`")
+							out.values[of.Name] = append(out.values[of.Name], strings.Trim(v.Value, `"`))
 						}
 					}
 				}
@@ -161,33 +189,36 @@ func forReaders(text string, names map[string]string) string {
 	return absent.ReplaceAllString(text, "left out") + "."
 }
 
-// kind says what a value is in JSON.
-func (s source) kind(of ast.Expr) string {
+// kind is the schema of a value.
+func (s source) kind(of ast.Expr) map[string]any {
 	switch t := of.(type) {
 	case *ast.StarExpr:
 		return s.kind(t.X)
 	case *ast.ArrayType:
-		return "list of " + s.kind(t.Elt)
+		return map[string]any{"type": []string{"array", "null"}, "items": s.kind(t.Elt)}
 	case *ast.MapType:
-		return "map of " + s.kind(t.Value)
+		return map[string]any{"type": []string{"object", "null"}, "additionalProperties": s.kind(t.Value)}
 	case *ast.SelectorExpr:
-		return "time (RFC 3339)"
+		if t.Sel.Name == "Time" {
+			return map[string]any{"type": "string", "format": "date-time"}
+		}
+		if s.imported != nil {
+			return s.imported.kind(t.Sel)
+		}
 	case *ast.Ident:
 		switch {
 		case t.Name == "bool":
-			return "boolean"
-		case t.Name == "string" && len(s.values[t.Name]) == 0:
-			return "text"
-		case t.Name == "Bytes":
-			return "bytes"
+			return map[string]any{"type": "boolean"}
 		case len(s.values[t.Name]) > 0:
-			return "one of " + strings.Join(s.values[t.Name], ", ")
+			return map[string]any{"enum": s.values[t.Name]}
+		case t.Name == "string":
+			return map[string]any{"type": "string"}
 		case s.is[t.Name] != "":
 			return s.kind(ast.NewIdent(s.is[t.Name]))
 		case s.structs[t.Name] != nil:
-			return "[" + t.Name + "](#" + strings.ToLower(t.Name) + ")"
+			return s.ref(t.Name)
 		}
-		return "number"
+		return map[string]any{"type": "number"}
 	}
-	return ""
+	return map[string]any{}
 }

@@ -15,8 +15,15 @@ import (
 func main() {
 	templates := flag.String("templates", "templates", "directory of the templates")
 	out := flag.String("out", "bin/docs", "directory to write schema.json and templates/ to")
+	pages := flag.String("shelve", "", "directory of pages that tfplugindocs has rendered, to put each into its subcategory, and nothing else")
 	flag.Parse()
-	if err := run(context.Background(), *templates, *out); err != nil {
+	var err error
+	if *pages != "" {
+		err = shelve(*pages)
+	} else {
+		err = run(context.Background(), *templates, *out)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "docgen:", err)
 		os.Exit(1)
 	}
@@ -31,6 +38,13 @@ func run(ctx context.Context, templates, out string) error {
 		return err
 	}
 	if err := os.WriteFile(filepath.Join(out, "schema.json"), schema, 0o644); err != nil {
+		return err
+	}
+	fleet, err := fleetSchema()
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(out, "fleet.schema.json"), append(fleet, '\n'), 0o644); err != nil {
 		return err
 	}
 	staged := filepath.Join(out, "templates")

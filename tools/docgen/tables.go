@@ -26,7 +26,6 @@ var tables = map[string]func() string{
 	"empty":       emptyTable,
 	"environment": environmentTable,
 	"imports":     importsTable,
-	"fleet file":  fleetFileTables,
 
 	"empty objects": emptyObjectsTable,
 

@@ -103,7 +103,7 @@ func parse(data []byte, old *document) (*document, error) {
 	}
 	delete(d.extra, "recorded") // of a real fleet, which this is no more
 	for name := range d.extra {
-		if name != clustersField {
+		if name != clustersField && name != "$schema" { // by which editors complete
 			return nil, &strict.UnknownError{Fields: []string{name}}
 		}
 	}

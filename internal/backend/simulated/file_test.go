@@ -365,6 +365,27 @@ func TestUnknownFieldsAreRefusedAtEveryLevel(t *testing.T) {
 	}
 }
 
+// An editor's schema is not the provider's business, and stays in the file.
+func TestASchemaStaysInAFleetFile(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "fleet.json")
+	const line = `"$schema": "https://example.com/fleet.schema.json"`
+	text := "{" + line + `,"format":"gpu-fleet/v1","hosts":[{"name":"hv01","platform":"hyperv"}]}`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := others.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.AddGPU(t.Context(), "hv01", a2(gpu1)); err != nil {
+		t.Fatal(err)
+	}
+	if now := read(t, file); !strings.Contains(now, line) || !strings.Contains(now, gpu1) {
+		t.Errorf("the file is now %s", now)
+	}
+}
+
 // A role that nobody knows would guard nothing, in silence.
 func TestControllersOfAFleetFileHaveARole(t *testing.T) {
 	t.Parallel()

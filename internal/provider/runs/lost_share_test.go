@@ -13,7 +13,8 @@ func TestAShareOfALostGPUIsReplacedElsewhere(t *testing.T) {
 	for _, event := range []string{"lost", "problem"} {
 		t.Run(event, rig.WithoutWaiting(func(t *testing.T) {
 			r := rig.New(t, rig.Inference(2))
-			config := r.Block() + rig.SharedConfig("mps", rig.ByMPS, "gpu01", "gpu02") + rig.MLPool([]string{"gpu01", "gpu02"}) + rig.ShareOf("a", rig.FromPool)
+			config := r.Block() + rig.SharedConfig("mps", rig.ByMPS, "gpu01", "gpu02") + rig.MLPool([]string{"gpu01", "gpu02"}) +
+				rig.ShareOf("a", rig.FromPool)
 			c := rig.NewCLI(t, config)
 			c.Apply()
 			host := "gpu01"

@@ -90,7 +90,7 @@ func worldConfigs() map[string]worldConfig {
 		"mig":          {hgx, rig.MIGOf("ml", rig.Halves, reset), linuxOther},
 		"mig restored": {hgx, rig.MIGOf("ml", rig.Halves, reset, restore), linuxOther},
 		"mig of a model": {
-			func() gpu.Snapshot { return rig.HGX(rig.H100, 2) }, rig.MIGOf("ml", rig.Halves, reset, `selector = { models = ["NVIDIA H100 80GB HBM3"] }`),
+			hgx, rig.MIGOf("ml", rig.Halves, reset, `selector = { models = ["NVIDIA H100 80GB HBM3"] }`),
 			linuxOther,
 		},
 		"gpu_p of a model, one of two hosts": {
