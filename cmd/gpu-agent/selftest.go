@@ -181,7 +181,8 @@ func (o *hostOptions) answer(ctx context.Context, out io.Writer, tried []backend
 			found = strings.TrimSpace("nothing to see it by\n" + a.Found)
 		}
 		counts[verdict]++
-		_, _ = fmt.Fprintf(out, "\n%-9s  %s: %s\n    %s\n", verdict, assumption.ID, assumption.Says, strings.ReplaceAll(found, "\n", "\n    "))
+		_, _ = fmt.Fprintf(out, "\n%-9s  %s: %s\n    source: %s\n    %s\n", verdict, assumption.ID, assumption.Says,
+			assumption.Source, strings.ReplaceAll(found, "\n", "\n    "))
 	}
 	_, _ = fmt.Fprintf(out, "\nassumptions: %d hold, %d do not, %d not asked\n", counts["yes"], counts["no"], counts["not asked"])
 	return failed, nil

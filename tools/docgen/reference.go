@@ -15,10 +15,7 @@ import (
 // import examples, which tests apply.
 
 var (
-	aDefault = regexp.MustCompile("Default:? ((?:`[^`]*`|[^.;:`]|\\.[^ \n`])+)")
-	inParens = regexp.MustCompile("(`[^` ]+`)[^`.;]*\\(the default([^)]*)\\)")
-	anEmpty  = regexp.MustCompile("(?:`\\[\\]`|`\\{\\}`)[^.;]+")
-	aVar     = regexp.MustCompile(`GPU_[A-Z_]+`)
+	aVar = regexp.MustCompile(`GPU_[A-Z_]+`)
 )
 
 // eachAttribute visits each attribute with the page that it is on and its path, in sorted order.
@@ -78,37 +75,6 @@ func stripTypes(data []byte) []byte {
 		return data
 	}
 	return out
-}
-
-func defaultsTable() string {
-	var t table
-	t.row("Where", "Attribute", "Default")
-	t.row("---", "---", "---")
-	_ = eachAttribute(func(page, path, description string) {
-		var is []string
-		if found := aDefault.FindStringSubmatch(description); found != nil {
-			is = []string{strings.TrimSpace(found[1])}
-		}
-		for _, found := range inParens.FindAllStringSubmatch(description, -1) {
-			is = append(is, found[1]+found[2])
-		}
-		if len(is) > 0 {
-			t.row("`"+page+"`", "`"+path+"`", strings.Join(is, "; "))
-		}
-	})
-	return t.String()
-}
-
-func emptyTable() string {
-	var t table
-	t.row("Where", "Attribute", "Empty")
-	t.row("---", "---", "---")
-	_ = eachAttribute(func(page, path, description string) {
-		if found := anEmpty.FindString(description); found != "" {
-			t.row("`"+page+"`", "`"+path+"`", found)
-		}
-	})
-	return t.String()
 }
 
 func environmentTable() string {

@@ -7,10 +7,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/assumptions"
 	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
-	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
@@ -22,15 +20,10 @@ var tables = map[string]func() string{
 	"models":     modelsTable,
 	"mig":        migTable,
 
-	"defaults":    defaultsTable,
-	"empty":       emptyTable,
 	"environment": environmentTable,
 	"imports":     importsTable,
 
 	"empty objects": emptyObjectsTable,
-
-	"assumptions hyperv": func() string { return assumptionsTable(gpu.HyperV) },
-	"assumptions linux":  func() string { return assumptionsTable(gpu.Linux) },
 }
 
 const opening, closing = "<!-- table: ", " -->"
@@ -51,25 +44,6 @@ func fill(text string) (string, error) {
 		lines[i] = table()
 	}
 	return strings.Join(lines, ""), nil
-}
-
-func assumptionsTable(p gpu.Platform) string {
-	var t table
-	t.row("Assumption", "What is assumed", "Source", "What answers it")
-	t.row("---", "---", "---", "---")
-	for _, a := range assumptions.Of(p) {
-		by := a.Answered
-		switch {
-		case a.Asked:
-			by = "`selftest`, by " + by
-		case a.Tried:
-			by = "`selftest --change`, by " + by + ": " + a.Unasked
-		default:
-			by += " (" + a.Unasked + ")"
-		}
-		t.row("`"+a.ID+"`", a.Says, a.Source, by)
-	}
-	return t.String()
 }
 
 func rulesTable() string {
