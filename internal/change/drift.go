@@ -153,7 +153,9 @@ func differenceOf(host *gpu.Host, c *gpu.PartitionConfig, claim *gpu.Claim, id s
 		var given gpu.Layout
 		if claim != nil {
 			given = claim.AppliedLayouts.Of(g.ID)
-			d.Cause = k.cause(given, g.Layout())
+			if d.Cause = k.cause(given, g.Layout()); d.Cause == CauseOtherTool && claim.Incomplete {
+				d.Cause = CauseFailedChange // the claim says what was to come
+			}
 		}
 		d.Found = k.found(c, given, g)
 		if g.Dismounted {

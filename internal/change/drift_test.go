@@ -80,6 +80,26 @@ func TestDriftAndLossAreTheSame(t *testing.T) {
 	}
 }
 
+// What a change that failed has left behind is nobody else's doing.
+func TestWhatAFailedChangeLeavesIsNobodyElses(t *testing.T) {
+	t.Parallel()
+	const id = "PCIROOT(1)"
+	config := &gpu.PartitionConfig{ID: "c", Kind: gpu.KindGPUP, Count: 8, GPUs: map[string][]string{"h": {id}}}
+	for incomplete, cause := range map[bool]change.Cause{false: change.CauseOtherTool, true: change.CauseFailedChange} {
+		claim := gpu.Claim{
+			Kind: gpu.ClaimConfig, ID: "c", Token: "t", GPUs: []string{id}, Want: gpu.Want{Config: config}, Incomplete: incomplete,
+			AppliedLayouts: gpu.Layouts{id: {Partitions: 8}},
+		}
+		host := gpu.Host{
+			Name: "h", Platform: gpu.HyperV, Claims: []gpu.Claim{claim},
+			GPUs: []gpu.GPU{{ID: id, Partitionable: &gpu.Partitionable{Count: 16, ValidCounts: []int{8, 16}}}},
+		}
+		if got := change.Differences(&host, config, &claim, []string{id}); len(got) != 1 || got[0].Cause != cause {
+			t.Errorf("incomplete %v: %+v", incomplete, got)
+		}
+	}
+}
+
 // MIG mode that is on where a config keeps it off is somebody's doing, and stays until an apply.
 func TestMIGModeThatCameOn(t *testing.T) {
 	t.Parallel()

@@ -218,12 +218,12 @@ func (b *Book) about(subjects ...string) []*Entry {
 }
 
 // Superseded tells whether the book has another plan for the resource by now. The end of what a replacement
-// replaces goes on beside the plan that has taken its place in the book.
+// replaces goes on beside the plan that has taken its place in the book, unless it is made anew as it was.
 func (b *Book) Superseded(p change.Change) bool {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	e := b.plans[p.Token]
-	return e == nil || e.Plan.Want != p.Want && (!p.Want.Empty() || len(halves(e.Plan)) == 1)
+	return e == nil || e.Plan.Want != p.Want && (!p.Want.Empty() || len(halves(e.Plan)) == 1 || MadeAnew(e.Plan))
 }
 
 // CompareEntries orders by label first: tokens are random, and two runs should

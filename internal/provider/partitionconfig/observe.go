@@ -41,6 +41,11 @@ func (m *model) observe(ctx context.Context, c gpu.PartitionConfig, hosts []stri
 		if _, unknown := h.UnknownPart(gpu.PartDaemons); unknown {
 			daemons[name] = daemonsBefore[name]
 		}
+		if isNew(gpusBefore, name) && len(all[name]) > 0 {
+			if _, claimed := h.Claim(gpu.ClaimConfig, c.ID); !claimed {
+				found = []change.Difference{{Object: "host " + name, Found: "is new, and does not have the config yet"}}
+			}
+		}
 		differs = append(differs, found...)
 	}
 	for _, name := range slices.Sorted(maps.Keys(gpusBefore)) {
@@ -194,12 +199,21 @@ func inSlot(h *gpu.Host, address string) *gpu.GPU {
 	return nil
 }
 
-// records are the config's claims on the hosts that have GPUs of it.
-func (m *model) records(hosts []string, v fleet.View, diags *diag.Diagnostics) map[string]*gpu.Claim {
+// isNew tells whether a host has come to those that the state lists, as a node that joins a cluster.
+func isNew(gpusBefore map[string]map[string]gpuModel, host string) bool {
+	return len(gpusBefore) > 0 && len(gpusBefore[host]) == 0
+}
+
+// records are the config's claims on the hosts that have GPUs of it, but for new ones without.
+func (m *model) records(
+	hosts []string, gpusBefore map[string]map[string]gpuModel, v fleet.View, diags *diag.Diagnostics,
+) map[string]*gpu.Claim {
 	out, gpus := map[string]*gpu.Claim{}, m.gpus(diags)
 	for _, name := range hosts {
 		if h, answered := v.Hosts[name]; answered && len(gpus[name]) > 0 {
-			out[name], _ = h.Claim(gpu.ClaimConfig, m.ID.ValueString())
+			if claim, claimed := h.Claim(gpu.ClaimConfig, m.ID.ValueString()); claimed || !isNew(gpusBefore, name) {
+				out[name] = claim
+			}
 		}
 	}
 	return out

@@ -283,9 +283,10 @@ func (r *Resource) read(
 	view = state.begun(ctx, r.Fleet, lifecycle.Token(ctx, req.Private), c, view, &resp.Diagnostics)
 	resp.Diagnostics.Append(lifecycle.SetSeen(ctx, resp.Private, view.Disturbable(hosts))...)
 	state.warnLost(c, view, &resp.Diagnostics)
+	gpusBefore := state.gpus(&resp.Diagnostics)
 	state.observe(ctx, c, hosts, view, &resp.Diagnostics)
 	claim, _ := claimOf(view, c.ID, r.Fleet.Owner())
-	return claim, state.records(hosts, view, &resp.Diagnostics), true
+	return claim, state.records(hosts, gpusBefore, view, &resp.Diagnostics), true
 }
 
 // look takes the hosts of a scope as the state has it, and looks at those that the

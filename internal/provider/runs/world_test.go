@@ -535,6 +535,30 @@ func TestTheWorldIsTold(t *testing.T) {
 	}
 }
 
+// A node that joins a cluster gets its config by the next apply, and has lost nothing.
+func TestANodeThatJoinsIsNew(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Cluster("azl", rig.Node("hv01"), rig.Node("hv02")))
+	cli := rig.NewCLI(t, r.Block()+strings.ReplaceAll(rig.ConfigOf(4, rig.Both), `hosts = ["hv01", "hv02"]`, `cluster = "azl"`))
+	cli.Apply()
+	all := rig.Cluster("azl", rig.Node("hv01"), rig.Node("hv02"), rig.Node("hv03"))
+	r.Must(r.Fleet.Edit(t.Context(), func(s *gpu.Snapshot) error {
+		s.Hosts = append(s.Hosts, all.Hosts[2])
+		for i := range s.Hosts {
+			s.Hosts[i].Cluster = all.Hosts[i].Cluster
+		}
+		return nil
+	}))
+	out := cli.Ok("plan")
+	rig.WantSaid(t, out, "Host hv03 is new, and does not have the config yet", "1 to change")
+	if strings.Contains(out, "lost") {
+		t.Errorf("something is lost:\n%s", out)
+	}
+	cli.Apply()
+	r.WantCounts(4, "hv01", "hv02", "hv03")
+	cli.WantNoChanges()
+}
+
 // A GPU that stays out joins once nothing is in the way, and an error is what the configuration itself asks for.
 func TestAGPUThatStaysOutJoinsLater(t *testing.T) {
 	t.Parallel()
