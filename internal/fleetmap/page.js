@@ -110,7 +110,7 @@
         b.append(inside);
       }
       const text = describe(h.is, gpu, part, prefix);
-      b.setAttribute("aria-label", text);
+      b.setAttribute("aria-label", `${label(part)}: ${text}`); // what is seen comes first, for who says it to a machine
       parts.set(b, { h, g, i, side, text });
       bar.append(b);
     });
