@@ -168,11 +168,9 @@ func turns(r Report) []Turn {
 			events = append(events, Event{Host: c.Host, Who: "GPU " + id, ID: id, What: "is reset", By: c.Label})
 		}
 		for _, host := range c.Drains {
-			what := "is drained: its VMs move to other nodes, and back"
-			if len(c.Moves) > 0 {
-				what = "is drained: " + words.JoinAll(c.Moves) + " move to other nodes, and back"
-			}
-			events = append(events, Event{Host: host, Who: "node " + host, What: what, By: c.Label})
+			events = append(events, Event{
+				Host: host, Who: cmp.Or(words.JoinAll(c.Moves), "all VMs"), What: "move to other nodes, and back", By: c.Label,
+			})
 		}
 		if len(events) == 0 {
 			continue

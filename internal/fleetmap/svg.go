@@ -17,7 +17,7 @@ const (
 	svgWidth   = 960
 	svgMargin  = 16
 	svgBar     = 26
-	svgLetter  = 6.6 // of the text in bars, on average
+	svgLetter  = 6.8 // of the text in bars, on average
 	svgLine    = 18
 	svgPalette = 8
 )

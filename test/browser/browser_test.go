@@ -42,7 +42,7 @@ func start(t *testing.T) context.Context {
 		}
 	}
 	if program == "" {
-		t.Skipf("none of %s is installed: apt install chromium", strings.Join(browsers, ", "))
+		t.Skip("there is no Chromium: apt-get install --no-install-recommends chromium")
 	}
 	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(program), chromedp.NoSandbox,
 		chromedp.DisableGPU, chromedp.Flag("force-device-scale-factor", "1"), chromedp.Flag("font-render-hinting", "none"),

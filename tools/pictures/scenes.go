@@ -322,6 +322,9 @@ func drain() (scene, error) {
 	for i, host := range []string{"hv01", "hv02"} {
 		c := stopped(i+1, host, nil)
 		c.Drains = []string{host}
+		for _, v := range s.Hosts[i].VMs {
+			c.Moves = append(c.Moves, v.Name)
+		}
 		changes = append(changes, c)
 	}
 	return scene{
