@@ -45,7 +45,8 @@ func newMap() *cobra.Command {
 who holds what, whose it is, what is free, what nothing fits into, and why a GPU cannot be assigned.
 It changes nothing. SOURCE is a fleet file, a recording (record), an inventory (inventory --json),
 or - for standard input; several are drawn as one fleet. With --config, the hosts of a provider's
-block are asked, as record does. --report adds what a plan makes of them, from the plan report that
+block are asked, as record does; what others answer is drawn although one is silent, and map fails
+then. --report adds what a plan makes of them, from the plan report that
 the provider writes; a plan report alone as SOURCE is drawn before beside after.
 
   gpu-agent map fleet.json
@@ -64,15 +65,16 @@ the provider writes; a plan report alone as SOURCE is drawn before beside after.
 			case m.config != "" && len(args) > 0:
 				return &codedError{code: exitBadUsage, err: errors.New("--config names the hosts: leave out the files")}
 			}
-			picture, err := m.picture(cmd.Context(), cmd.InOrStdin(), args)
+			picture, silent, err := m.picture(cmd.Context(), cmd.InOrStdin(), args)
 			if err != nil {
 				return err
 			}
-			return write(cmd.OutOrStdout(), picture)
+			return errors.Join(write(cmd.OutOrStdout(), picture), silent)
 		},
 	}
 	flags := cmd.Flags()
 	flags.StringVarP(&m.output, "output", "o", "text", "text, svg, html (one page, which asks nothing of any network) or markdown")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "svg", "html", "markdown"}, cobra.ShellCompDirectiveNoFileComp))
 	flags.StringVar(&m.report, "report", "", "a plan report, to draw what the plan makes of the hosts")
 	flags.StringVar(&m.config, "config", "", "a folder with the provider's configuration, whose hosts are asked")
 	flags.StringVar(&m.alias, "alias", "", "with --config: the alias of the provider's block")
@@ -83,15 +85,29 @@ the provider writes; a plan report alone as SOURCE is drawn before beside after.
 	return cmd
 }
 
-// picture reads all that is to be drawn.
-func (m mapping) picture(ctx context.Context, stdin io.Reader, sources []string) (fleetmap.Picture, error) {
-	fleet, report, notes, err := m.hosts(ctx, stdin, sources)
-	if err != nil {
-		return fleetmap.Picture{}, err
-	}
-	title := strings.Join(words.Each(sources, filepath.Base), ", ")
-	if m.config != "" {
+// sources are what is drawn, and what there is to say of it.
+type sources struct {
+	fleet gpu.Snapshot
+	// report is set if the only source is one.
+	report *fleetmap.Report
+	notes  []string
+	// silent are the hosts that did not answer; nil for none.
+	silent error
+}
+
+// picture reads all that is to be drawn. Hosts that are silent are an error beside the picture of the others.
+func (m mapping) picture(ctx context.Context, stdin io.Reader, files []string) (p fleetmap.Picture, silent, err error) {
+	var from sources
+	title := strings.Join(words.Each(files, filepath.Base), ", ")
+	switch {
+	case m.config != "":
 		title = "Configuration " + filepath.Base(absolute(m.config))
+		from, err = m.asked(ctx)
+	default:
+		from, err = m.read(stdin, files)
+	}
+	if err != nil {
+		return p, nil, err
 	}
 	if title == "-" {
 		title = "Standard input"
@@ -99,21 +115,21 @@ func (m mapping) picture(ctx context.Context, stdin io.Reader, sources []string)
 	if m.report != "" {
 		raw, err := os.ReadFile(m.report)
 		if err != nil {
-			return fleetmap.Picture{}, err
+			return p, nil, err
 		}
-		if report, err = readReport(m.report, raw); err != nil {
-			return fleetmap.Picture{}, err
+		if from.report, err = readReport(m.report, raw); err != nil {
+			return p, nil, err
 		}
 	}
-	p := fleetmap.Of(title, fleet)
-	p.Notes = notes
-	if report == nil {
-		return p, nil
+	p = fleetmap.Of(title, from.fleet)
+	p.Notes = from.notes
+	if from.report == nil {
+		return p, from.silent, nil
 	}
-	if p, err = p.With(*report, fleet); err != nil {
-		return p, fmt.Errorf("%s: %w", m.report, err)
+	if p, err = p.With(*from.report, from.fleet); err != nil {
+		return p, nil, fmt.Errorf("%s: %w", m.report, err)
 	}
-	return p, nil
+	return p, from.silent, nil
 }
 
 func absolute(dir string) string {
@@ -123,49 +139,64 @@ func absolute(dir string) string {
 	return dir
 }
 
-// hosts are those that are drawn, the report if that is what the only source is, and what there is to say of the sources.
-func (m mapping) hosts(ctx context.Context, stdin io.Reader, sources []string) (gpu.Snapshot, *fleetmap.Report, []string, error) {
-	all := gpu.Snapshot{Format: gpu.SnapshotFormat}
-	if m.config != "" {
-		targets, err := configured(m.config, m.alias, m.varFiles, m.as)
-		if err != nil {
-			return all, nil, nil, &codedError{code: exitBadUsage, err: err}
-		}
-		all, err = record(ctx, targets)
-		return all, nil, nil, err
+// asked are the hosts of a configuration, as far as they answer.
+func (m mapping) asked(ctx context.Context) (sources, error) {
+	targets, err := configured(m.config, m.alias, m.varFiles, m.as)
+	if err != nil {
+		return sources{}, &codedError{code: exitBadUsage, err: err}
 	}
-	var notes []string
+	fleet, err := record(ctx, targets)
+	if len(fleet.Hosts) == 0 {
+		return sources{}, err
+	}
+	return sources{fleet: fleet, notes: silentText(err), silent: err}, nil
+}
+
+// read are the hosts of files.
+func (m mapping) read(stdin io.Reader, files []string) (sources, error) {
+	out := sources{fleet: gpu.Snapshot{Format: gpu.SnapshotFormat}}
 	from := map[string]string{} // by folded name of a host
-	for _, source := range sources {
-		raw, err := readSource(stdin, source)
+	for _, file := range files {
+		raw, err := readSource(stdin, file)
 		if err != nil {
-			return all, nil, nil, err
+			return out, err
 		}
 		if isReport(raw) {
-			if len(sources) > 1 || m.report != "" {
-				return all, nil, nil, fmt.Errorf(
-					"%s is a plan report: draw it alone, or name it with --report beside the fleet that it was made of", source)
+			if len(files) > 1 || m.report != "" {
+				return out, fmt.Errorf(
+					"%s is a plan report: draw it alone, or name it with --report beside the fleet that it was made of", file)
 			}
-			report, err := readReport(source, raw)
+			out.report, err = readReport(file, raw)
 			if err != nil {
-				return all, nil, nil, err
+				return out, err
 			}
-			return report.Before, report, nil, nil
+			out.fleet = out.report.Before
+			return out, nil
 		}
 		s, err := gpu.ParseSnapshot(raw)
 		if err != nil {
-			return all, nil, nil, fmt.Errorf("%s: %w%s", source, err, cutOff(err))
+			return out, fmt.Errorf("%s: %w%s", file, err, cutOff(err))
 		}
-		for _, h := range s.Hosts {
-			if other, twice := from[gpu.FoldID(h.Name)]; twice {
-				return all, nil, nil, fmt.Errorf("host %q is in %s and in %s: draw one of them", h.Name, other, source)
+		for i := range s.Hosts {
+			name := s.Hosts[i].Name
+			if other, twice := from[gpu.FoldID(name)]; twice {
+				return out, fmt.Errorf("host %q is in %s and in %s: draw one of them", name, other, file)
 			}
-			from[gpu.FoldID(h.Name)] = source
+			from[gpu.FoldID(name)] = file
 		}
-		all.Hosts = append(all.Hosts, s.Hosts...)
-		notes = append(notes, recordedText(s, raw)...)
+		out.fleet.Hosts = append(out.fleet.Hosts, s.Hosts...)
+		out.notes = append(out.notes, recordedText(s, raw)...)
 	}
-	return all, nil, notes, nil
+	return out, nil
+}
+
+// silentText says of each host that did not answer why.
+func silentText(err error) []string {
+	if err == nil {
+		return nil
+	}
+	lines := slices.Sorted(strings.Lines(err.Error()))
+	return words.Each(lines, func(line string) string { return "Not drawn, since it did not answer: " + strings.TrimSpace(line) })
 }
 
 func readSource(stdin io.Reader, source string) ([]byte, error) {

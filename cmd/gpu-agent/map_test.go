@@ -46,6 +46,17 @@ func TestMap(t *testing.T) {
 	said, _ = r.run(0, "map", "--config", dir)
 	wantSaid(t, said, "1 host,", "hv01:")
 
+	// A host that does not answer hides no other one, and is said.
+	write("main.tf", `provider "gpu" {
+  hosts = {
+    hv01  = { simulated = { file = "`+filepath.ToSlash(fleet)+`" } }
+    far01 = { ssh = { address = "127.0.0.1", port = 1, user = "x", password = "y", host_key = "ssh-ed25519 AAAA" } }
+  }
+}`)
+	said, wrong := r.run(1, "map", "--config", dir)
+	wantSaid(t, said, "hv01:", "Not drawn, since it did not answer: ", "far01")
+	wantSaid(t, wrong, "far01")
+
 	var s gpu.Snapshot
 	if err := json.Unmarshal([]byte(before), &s); err != nil {
 		t.Fatal(err)

@@ -169,7 +169,7 @@ func (c counted) holders(list []fleetmap.Holder) {
 }
 
 // bar checks that the parts fill a bar, one beside the other, and counts what is in them.
-func (c counted) bar(t *rapid.T, where string, b fleetmap.Bar) {
+func (c counted) bar(t failing, where string, b fleetmap.Bar) {
 	at := int64(0)
 	for _, p := range b.Parts {
 		if p.Start != at || p.Size <= 0 {
@@ -247,8 +247,47 @@ func TestAMapAccountsForAll(t *testing.T) {
 	})
 }
 
+// FuzzMap draws whatever is a fleet file: no number in it breaks a bar, or takes time or memory.
+func FuzzMap(f *testing.F) {
+	f.Add([]byte(`{"format":"gpu-fleet/v1","hosts":[{"name":"a","platform":"hyperv","gpus":[{"id":"1","partitionable":{"partition_count":` +
+		`4611686018427387904,"valid_partition_counts":[-1,0,9223372036854775807],"partitions":[{"id":-1,"vm_id":"x"}]}}],` +
+		`"vms":[{"id":"v","devices":[{"gpu":"1"},{"pool":"p"}]}]}]}`))
+	f.Add([]byte(`{"format":"gpu-fleet/v1","hosts":[{"name":"a","platform":"linux","gpus":[{"id":"1","mig":{"enabled":true,"profiles":` +
+		`[{"name":"x","size":4611686018427387904,"starts":[4611686018427387904,-1]}],"instances":[{"profile":"x","start":4611686018427387904,` +
+		`"size":-9},{"profile":"y","start":-4,"size":4611686018427387904}]},"processes":[{"pid":1,"gpu_instance":0}]},` +
+		`{"id":"2","vgpu":{"types":[{"name":"t","max":4611686018427387904}],"instances":[{"type":"t"},{"type":"u","holder":"VM a"}]}}],"claims":` +
+		`[{"kind":"share","id":"s","want":{"share":{"name":"s","count":1,"active_thread_percentage":1e300,"devices":[{"gpu":"3"}]}}}]}]}`))
+	f.Add([]byte(`{"format":"gpu-fleet/v1","hosts":[{"name":"a","platform":"linux","gpus":[{"id":"1","vram":85899345920}],"claims":` +
+		`[{"kind":"partition_config","id":"c","gpus":["1"],"want":{"partition_config":{"id":"c","kind":"mps","mps":{}}}},` +
+		`{"kind":"share","id":"s","want":{"share":{"name":"s","count":1,"active_thread_percentage":1e300,"request_fraction":-7,` +
+		`"devices":[{"gpu":"1"},{"gpu":"1"}]}}}]}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s, err := gpu.ParseSnapshot(data)
+		if err != nil {
+			return
+		}
+		p := fleetmap.Of("fuzz", s)
+		for _, h := range p.Now.Hosts {
+			for _, g := range h.GPUs {
+				counted{}.bar(t, g.ID, g.Bar)
+			}
+		}
+		for name, text := range pictures(t, p) {
+			if text == "" {
+				t.Errorf("there is no %s", name)
+			}
+		}
+	})
+}
+
+// failing is a test of either kind.
+type failing interface {
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}
+
 // pictures are a fleet in every form.
-func pictures(t *rapid.T, p fleetmap.Picture) map[string]string {
+func pictures(t failing, p fleetmap.Picture) map[string]string {
 	out := map[string]string{}
 	for name, write := range map[string]func(io.Writer, fleetmap.Picture) error{
 		"svg": fleetmap.SVG, "html": fleetmap.HTML, "markdown": fleetmap.Markdown,
@@ -282,6 +321,13 @@ func TestPicturesOfAnyFleet(t *testing.T) {
 		}
 		of := pictures(t, p)
 		wellFormed(t, of["svg"])
+		var painted bytes.Buffer
+		if err := fleetmap.Text(&painted, p, fleetmap.TextOptions{Width: 100, Colours: true}); err != nil {
+			t.Fatal(err)
+		}
+		if unpainted := text.StripEscape(painted.String()); unpainted != of["text"] {
+			t.Fatalf("colours change the text (-without +with):\n%s", cmp.Diff(of["text"], unpainted))
+		}
 		if n := strings.Count(of["html"], "<script"); n != 2 {
 			t.Fatalf("the page has %d script elements", n)
 		}

@@ -30,7 +30,7 @@ func (f fits) at(g *gpu.GPU) uint64 {
 	for i := range profiles {
 		p := &profiles[i]
 		for _, start := range p.Starts {
-			if start < 0 || start+p.Size > 64 {
+			if !lies(start, p.Size) {
 				continue
 			}
 			more := append(slices.Clone(have), gpu.MIGPlacement{Profile: p.Name, Start: start})
@@ -45,12 +45,17 @@ func (f fits) at(g *gpu.GPU) uint64 {
 	return out
 }
 
+// lies reports whether memory slices are such as a GPU may have: a file may say anything.
+func lies(start, size int) bool { return start >= 0 && size >= 1 && size <= 64 && start <= 64-size }
+
 // instances draws the GPU instances of a GPU in MIG mode, in memory slices.
 func (b *builder) instances(out *GPU, g *gpu.GPU) {
 	slicesOfGPU := int64(0)
 	for _, p := range placement.MIGProfiles(g) {
 		for _, s := range p.Starts {
-			slicesOfGPU = max(slicesOfGPU, int64(s+p.Size))
+			if lies(s, p.Size) {
+				slicesOfGPU = max(slicesOfGPU, int64(s+p.Size))
+			}
 		}
 	}
 	have := slices.Clone(g.MIG.Instances)
@@ -132,7 +137,7 @@ func (b *builder) shares(at gpu.SharedDevice, alone Kind) Bar {
 				continue
 			}
 			who := Holder{Kind: ByShare, Name: s.Name, Owner: c.Owner, Note: shareText(d, s)}
-			size := int64(math.Round(d.Portion(s) * thousandths))
+			size := int64(math.Round(min(d.Portion(s), thousandths) * thousandths))
 			switch {
 			case d.Mode == gpu.ShareWholeGPU || d.Mode == gpu.ShareMIG:
 				out.add(Part{Kind: Whole, Name: s.Name, Size: thousandths, Memory: d.Memory, Holders: []Holder{who}})
