@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -36,6 +37,8 @@ var mapOutputs = map[string]func(io.Writer, fleetmap.Picture) error{
 	"markdown": fleetmap.Markdown,
 }
 
+var mapForms = slices.Sorted(maps.Keys(mapOutputs))
+
 func newMap() *cobra.Command {
 	m := mapping{}
 	cmd := &cobra.Command{
@@ -58,8 +61,8 @@ the provider writes; a plan report alone as SOURCE is drawn before beside after.
 			write := mapOutputs[m.output]
 			switch {
 			case write == nil:
-				return &codedError{code: exitBadUsage, err: fmt.Errorf("--output is %q; it must be text, svg, html or markdown%s",
-					m.output, orNearest(m.output, []string{"text", "svg", "html", "markdown"}))}
+				return &codedError{code: exitBadUsage, err: fmt.Errorf("--output is %q; it must be one of %s%s",
+					m.output, strings.Join(mapForms, ", "), orNearest(m.output, mapForms))}
 			case m.config == "" && len(args) == 0:
 				return &codedError{code: exitBadUsage, err: errors.New("nothing to draw: name a file, or a folder with --config")}
 			case m.config != "" && len(args) > 0:
@@ -74,7 +77,7 @@ the provider writes; a plan report alone as SOURCE is drawn before beside after.
 	}
 	flags := cmd.Flags()
 	flags.StringVarP(&m.output, "output", "o", "text", "text, svg, html (one page, which asks nothing of any network) or markdown")
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "svg", "html", "markdown"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(mapForms, cobra.ShellCompDirectiveNoFileComp))
 	flags.StringVar(&m.report, "report", "", "a plan report, to draw what the plan makes of the hosts")
 	flags.StringVar(&m.config, "config", "", "a folder with the provider's configuration, whose hosts are asked")
 	flags.StringVar(&m.alias, "alias", "", "with --config: the alias of the provider's block")

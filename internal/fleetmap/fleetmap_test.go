@@ -120,7 +120,7 @@ func linuxHost(t *rapid.T, i int) gpu.Host {
 	}
 	for j := range h.GPUs {
 		g := &h.GPUs[j]
-		mode := rapid.SampledFrom([]string{"free", "whole", "mig", "mps", "turns"}).Draw(t, "mode")
+		mode := rapid.SampledFrom([]string{"free", "whole", "mig", "mps", "turns", "vgpu"}).Draw(t, "mode")
 		switch mode {
 		case "whole":
 			share(mode, gpu.SharedDevice{GPU: g.ID})
@@ -142,6 +142,15 @@ func linuxHost(t *rapid.T, i int) gpu.Host {
 				}
 				at += p.Size + rapid.IntRange(0, 1).Draw(t, "gap")
 			}
+		case "vgpu":
+			g.VGPU = &gpu.VGPU{FunctionsOn: true, Types: []gpu.VGPUType{{Name: "X-12Q", FrameBuffer: gpu.FromMiB(12 * 1024), Max: 6}}}
+			for n := range rapid.IntRange(1, 6).Draw(t, "vGPUs") {
+				held := gpu.VGPUInstance{VGPUPlace: gpu.VGPUPlace{Type: "X-12Q", Function: n}}
+				if rapid.Bool().Draw(t, "held") {
+					held.Holder = "VM " + aName(t, "guest")
+				}
+				g.VGPU.Instances = append(g.VGPU.Instances, held)
+			}
 		case "mps", "turns":
 			c := gpu.PartitionConfig{ID: "c" + g.ID, Kind: gpu.KindMPS, MPS: &gpu.MPSLayout{MultiUser: true}}
 			if mode == "turns" {
@@ -152,7 +161,7 @@ func linuxHost(t *rapid.T, i int) gpu.Host {
 				share(mode, gpu.SharedDevice{GPU: g.ID})
 			}
 		}
-		if mode != "mig" && rapid.Bool().Draw(t, "process") {
+		if mode != "mig" && mode != "vgpu" && rapid.Bool().Draw(t, "process") {
 			process(g, nil)
 		}
 	}
@@ -226,6 +235,12 @@ func TestAMapAccountsForAll(t *testing.T) {
 						t.Fatalf("%s: instances of %d slices are drawn as %v of %d", g.ID, sizes, of, d.Units)
 					}
 				}
+				if g.VGPU != nil && of["vgpu"] != len(g.VGPU.Instances)*12*1024 {
+					t.Fatalf("%s: %d vGPUs of 12 GiB are drawn as %v of %d MiB", g.ID, len(g.VGPU.Instances), of, d.Units)
+				}
+				for _, held := range vgpusOf(g) {
+					want["VM "+gpu.Said(strings.TrimPrefix(held, "VM "), gpu.MostSaid)+" "]++
+				}
 				for _, p := range g.Processes {
 					want[fmt.Sprintf("process %s %d", gpu.Said(p.Name, gpu.MostSaid), p.PID)]++
 				}
@@ -255,8 +270,8 @@ func FuzzMap(f *testing.F) {
 	f.Add([]byte(`{"format":"gpu-fleet/v1","hosts":[{"name":"a","platform":"linux","gpus":[{"id":"1","mig":{"enabled":true,"profiles":` +
 		`[{"name":"x","size":4611686018427387904,"starts":[4611686018427387904,-1]}],"instances":[{"profile":"x","start":4611686018427387904,` +
 		`"size":-9},{"profile":"y","start":-4,"size":4611686018427387904}]},"processes":[{"pid":1,"gpu_instance":0}]},` +
-		`{"id":"2","vgpu":{"types":[{"name":"t","max":4611686018427387904}],"instances":[{"type":"t"},{"type":"u","holder":"VM a"}]}}],"claims":` +
-		`[{"kind":"share","id":"s","want":{"share":{"name":"s","count":1,"active_thread_percentage":1e300,"devices":[{"gpu":"3"}]}}}]}]}`))
+		`{"id":"2","vgpu":{"types":[{"name":"t","max":4611686018427387904}],"instances":[{"type":"t"},{"type":"u","holder":"VM a"}]}}],` +
+		`"claims":[{"kind":"share","id":"s","want":{"share":{"name":"s","count":1,"active_thread_percentage":1e300,"devices":[{"gpu":"3"}]}}}]}]}`))
 	f.Add([]byte(`{"format":"gpu-fleet/v1","hosts":[{"name":"a","platform":"linux","gpus":[{"id":"1","vram":85899345920}],"claims":` +
 		`[{"kind":"partition_config","id":"c","gpus":["1"],"want":{"partition_config":{"id":"c","kind":"mps","mps":{}}}},` +
 		`{"kind":"share","id":"s","want":{"share":{"name":"s","count":1,"active_thread_percentage":1e300,"request_fraction":-7,` +
@@ -284,6 +299,19 @@ func FuzzMap(f *testing.F) {
 type failing interface {
 	Fatal(args ...any)
 	Fatalf(format string, args ...any)
+}
+
+// vgpusOf are the VMs that hold vGPUs of a GPU.
+func vgpusOf(g gpu.GPU) (out []string) {
+	if g.VGPU == nil {
+		return nil
+	}
+	for _, v := range g.VGPU.Instances {
+		if v.Holder != "" {
+			out = append(out, v.Holder)
+		}
+	}
+	return out
 }
 
 // pictures are a fleet in every form.
