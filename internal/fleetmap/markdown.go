@@ -124,7 +124,7 @@ func markdownHost(h hostRows, both bool) string {
 func said(s string) string {
 	var b strings.Builder
 	for _, r := range gpu.Printable(s) {
-		if strings.ContainsRune("\\`*_{}[]()#+-!|<>&~@", r) {
+		if strings.ContainsRune("\\`*_{}[]()#!|<>&~@", r) {
 			fmt.Fprintf(&b, "&#%d;", r)
 			continue
 		}

@@ -3,6 +3,7 @@ package fleetmap
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -77,7 +78,9 @@ func quotasOf(s gpu.Snapshot, pool *gpu.PoolConfig) []Quota {
 		}
 		q := pool.Quotas[label]
 		if q.GPUs != nil {
-			out = append(out, Quota{label, "GPUs", has.GPUs, *q.GPUs, placement.Decimal(has.GPUs) + " of " + placement.Decimal(*q.GPUs) + " GPUs"})
+			noun := words.Verb(int(math.Ceil(*q.GPUs)), " GPU", " GPUs")
+			text := placement.Decimal(has.GPUs) + " of " + placement.Decimal(*q.GPUs) + noun
+			out = append(out, Quota{label, "GPUs", has.GPUs, *q.GPUs, text})
 		}
 		if q.Memory != nil {
 			out = append(out, Quota{label, "memory", float64(has.Memory), float64(*q.Memory), has.Memory.String() + " of " + q.Memory.String()})

@@ -168,9 +168,11 @@ func turns(r Report) []Turn {
 			events = append(events, Event{Host: c.Host, Who: "GPU " + id, ID: id, What: "is reset", By: c.Label})
 		}
 		for _, host := range c.Drains {
-			events = append(events, Event{
-				Host: host, Who: cmp.Or(words.JoinAll(c.Moves), "all VMs"), What: "move to other nodes, and back", By: c.Label,
-			})
+			who := "all VMs"
+			if len(c.Moves) > 0 {
+				who = words.JoinAll(c.Moves)
+			}
+			events = append(events, Event{Host: host, Who: who, What: "move to other nodes, and back", By: c.Label})
 		}
 		if len(events) == 0 {
 			continue

@@ -278,6 +278,18 @@ func (t *texter) bar(name string, g *GPU) {
 	t.line(indent + name + b.String() + "|")
 }
 
+// ending is as much of a name as there is room for, from its end: names of VMs differ there.
+func ending(name string, width int) string {
+	if wide(name) <= width || width < 2 {
+		return name
+	}
+	runes := []rune(name)
+	for len(runes) > 0 && wide(string(runes)) > width-1 {
+		runes = runes[1:]
+	}
+	return "~" + string(runes)
+}
+
 // blanks are what parts that nobody holds are drawn with.
 var blanks = map[Kind]string{Free: ".", Lost: "x", Unknown: "?", Closed: "#"}
 
@@ -288,12 +300,15 @@ func (t *texter) part(p *Part, width int) string {
 	}
 	blank := blanks[p.Kind]
 	if blank == "" || len(p.Holders) > 0 {
-		label := p.label()
+		label := gpu.Printable(p.label())
+		if p.Kind == Partition {
+			label = ending(label, width-1)
+		}
 		colour := "0"
 		if at := slices.Index(t.owners, p.owner()); at >= 0 {
 			colour = []string{"36", "33", "35", "32", "34", "31"}[at%6]
 		}
-		return "|" + t.paint(colour, fill(gpu.Printable(label), width-1, " "))
+		return "|" + t.paint(colour, fill(label, width-1, " "))
 	}
 	var b strings.Builder
 	last := -1
