@@ -271,7 +271,8 @@ func FuzzMap(f *testing.F) {
 		`[{"name":"x","size":4611686018427387904,"starts":[4611686018427387904,-1]}],"instances":[{"profile":"x","start":4611686018427387904,` +
 		`"size":-9},{"profile":"y","start":-4,"size":4611686018427387904}]},"processes":[{"pid":1,"gpu_instance":0}]},` +
 		`{"id":"2","vgpu":{"types":[{"name":"t","max":4611686018427387904}],"instances":[{"type":"t"},{"type":"u","holder":"VM a"}]}}],` +
-		`"claims":[{"kind":"share","id":"s","want":{"share":{"name":"s","count":1,"active_thread_percentage":1e300,"devices":[{"gpu":"3"}]}}}]}]}`))
+		`"claims":[{"kind":"share","id":"s","want":{"share":{"name":"s","count":1,"active_thread_percentage":1e300,` +
+		`"devices":[{"gpu":"3"}]}}}]}]}`))
 	f.Add([]byte(`{"format":"gpu-fleet/v1","hosts":[{"name":"a","platform":"linux","gpus":[{"id":"1","vram":85899345920}],"claims":` +
 		`[{"kind":"partition_config","id":"c","gpus":["1"],"want":{"partition_config":{"id":"c","kind":"mps","mps":{}}}},` +
 		`{"kind":"share","id":"s","want":{"share":{"name":"s","count":1,"active_thread_percentage":1e300,"request_fraction":-7,` +

@@ -87,6 +87,17 @@ func TestFiltersAndSlider(t *testing.T) {
 			t.Errorf("with the slider at %s there is %q, and it says %q; want %q", value, bar, got, want)
 		}
 	}
+	// Down leads from the last GPU of a host to the first of the next one, up back again.
+	b.set("slider", "0")
+	b.evaluate(`document.querySelector(".part[tabindex='0']").focus()`, nil)
+	b.run(chromedp.KeyEvent(kb.ArrowRight), chromedp.KeyEvent(kb.ArrowDown))
+	if got := b.text("#detail"); !strings.Contains(got, "avd-04") || !strings.Contains(got, "of hv02") {
+		t.Errorf("below avd-03 of hv01 is %q", got)
+	}
+	b.run(chromedp.KeyEvent(kb.ArrowUp))
+	if got := b.text("#detail"); !strings.Contains(got, "avd-03") {
+		t.Errorf("and above it %q", got)
+	}
 	if got := b.text("#turns"); !strings.Contains(got, "avd-01") || !strings.Contains(got, "off, starts again") {
 		t.Errorf("the turns are %q", got)
 	}
