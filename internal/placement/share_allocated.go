@@ -10,7 +10,7 @@ func Allocated(h *gpu.Host, at gpu.SharedDevice) float64 {
 	for _, s := range ClaimedShares(h) {
 		for _, has := range s.Devices {
 			if has.Same(at) {
-				sum += d.portion(s)
+				sum += d.Portion(s)
 			}
 		}
 	}

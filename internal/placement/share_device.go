@@ -217,10 +217,10 @@ func ForVMs(g *gpu.GPU, c *gpu.PartitionConfig) string {
 }
 
 // fraction is the part of the GPU that a share takes with its part in a device.
-func (d *Device) fraction(s *gpu.Share) float64 { return d.part * d.portion(s) }
+func (d *Device) fraction(s *gpu.Share) float64 { return d.part * d.Portion(s) }
 
-// portion is the part of a device that a share takes.
-func (d *Device) portion(s *gpu.Share) float64 {
+// Portion is the part of a device that a share takes.
+func (d *Device) Portion(s *gpu.Share) float64 {
 	memory := 0.0
 	if d.Memory > 0 {
 		memory = min(float64(d.Request(s))/float64(d.Memory), 1)

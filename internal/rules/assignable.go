@@ -28,7 +28,7 @@ func reportUnassignable(r *run, gpus map[string][]string, path string) {
 			continue // nothing is given away
 		}
 		for g := range whatif.Selected(h, gpus[host]) {
-			if why := unassignable(g); why != "" {
+			if why := Unassignable(g); why != "" {
 				unfit = append(unfit, member{host: host, gpu: g})
 				lines = append(lines, gpuOn(host, g)+" "+why)
 			}
@@ -44,9 +44,9 @@ func reportUnassignable(r *run, gpus map[string][]string, path string) {
 	}, "unassignable", unfit)
 }
 
-// unassignable says why a GPU cannot be given to a VM, "" when it can. A host that
+// Unassignable says why a GPU cannot be given to a VM, "" when it can. A host that
 // has dismounted a device has let go of it already.
-func unassignable(g *gpu.GPU) string {
+func Unassignable(g *gpu.GPU) string {
 	switch {
 	case g.Problem != "":
 		return "does not work (" + g.Problem + ")"

@@ -26,7 +26,7 @@ var layers = []struct {
 }{
 	{"programs", []string{"terraform-provider-gpu", "gpu-agent"}},
 	{"Terraform", []string{"provider"}},
-	{"many hosts", []string{"adopt", "fleet", "connect"}},
+	{"many hosts", []string{"adopt", "fleet", "connect", "fleetmap"}},
 	{"one host", []string{"agent"}},
 	{"what may be, and what a change does: pure", []string{"rules", "whatif", "change", "placement"}},
 	{"platforms", []string{"backend/hyperv", "backend/nvidia", "backend/simulated", "backend"}},
