@@ -81,7 +81,7 @@ func snapshotOf(answers []answer[gpu.Host], silent []unanswered) any {
 // newTable is a table as all commands print it.
 func newTable(out io.Writer, title string) table.Writer {
 	t := table.NewWriter()
-	t.SetOutputMirror(trimming{out})
+	t.SetOutputMirror(out)
 	t.SetTitle(title)
 	t.SetStyle(table.StyleLight)
 	t.Style().Options = table.OptionsNoBordersAndSeparators

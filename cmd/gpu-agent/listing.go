@@ -262,7 +262,7 @@ func (l *listing) render(out io.Writer, c columns, rows [][]string) {
 		}
 		return row
 	}
-	t := newTable(out, c.title)
+	t := newTable(trimming{out}, c.title)
 	if l.noHeaders {
 		t.SetTitle("")
 	} else {
