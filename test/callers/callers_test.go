@@ -1,16 +1,12 @@
-// Package callers_test has other programs than Terraform take the provider as they do: a mux, and Crossplane's upjet.
+// Package callers_test has other programs than Terraform take the provider as they do: a mux.
 package callers_test
 
 import (
 	"context"
-	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
-	"github.com/crossplane/upjet/v2/pkg/config"
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
 	framework "github.com/hashicorp/terraform-plugin-framework/provider"
 	"github.com/hashicorp/terraform-plugin-framework/providerserver"
@@ -88,35 +84,6 @@ func TestProvidersOfOneVersionAreApart(t *testing.T) {
 	made().Metadata(t.Context(), framework.MetadataRequest{}, &r)
 	if r.TypeName != "gpu" || r.Version != "1.2.3" {
 		t.Errorf("it says that it is %+v", r)
-	}
-}
-
-// upjet makes the managed resources of a Crossplane provider of the schema and of the provider in its process.
-func TestUpjet(t *testing.T) {
-	t.Parallel()
-	out := t.TempDir()
-	docgen := exec.CommandContext(t.Context(), "go", "run", "./tools/docgen", "-out", out)
-	docgen.Dir = root
-	if said, err := docgen.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, said)
-	}
-	schema, err := os.ReadFile(filepath.Join(out, "schema.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := config.NewProvider(schema, "gpu", "example.com/provider-gpu", []byte("name: gpufleet/gpu\nresources: {}\n"),
-		config.WithIncludeList([]string{}), config.WithTerraformPluginFrameworkIncludeList([]string{"^gpu_"}),
-		config.WithTerraformPluginFrameworkProvider(provider.New("1.2.3")()))
-	p.ConfigureResources()
-	var got []string
-	for name, r := range p.Resources {
-		got = append(got, name)
-		if r.TerraformPluginFrameworkResource == nil || len(r.TerraformResource.Schema) == 0 || r.Kind == "" {
-			t.Errorf("%s is no resource of Crossplane: %+v", name, r)
-		}
-	}
-	if slices.Sort(got); !slices.Equal(got, resources) {
-		t.Errorf("upjet has %q, want %q", got, resources)
 	}
 }
 
