@@ -91,7 +91,8 @@ func TestGitOpsImage(t *testing.T) {
 	}
 	dir := t.TempDir()
 	rig.Write(t, filepath.Join(dir, "main.tf"), read(gitopsDir+"/stack/main.tf"))
-	env := append(os.Environ(), "XDG_DATA_DIRS="+filepath.Dir(share), "HOME="+t.TempDir(), "TF_CLI_CONFIG_FILE="+os.DevNull, "CHECKPOINT_DISABLE=1")
+	env := append(os.Environ(), "XDG_DATA_DIRS="+filepath.Dir(share), "HOME="+t.TempDir(), "TF_CLI_CONFIG_FILE="+os.DevNull,
+		"CHECKPOINT_DISABLE=1")
 	for _, args := range [][]string{{"init", "-no-color"}, {"providers", "schema", "-json"}} {
 		cmd := exec.CommandContext(t.Context(), rig.CLIPath(t), args...)
 		cmd.Dir, cmd.Env = dir, env

@@ -35,8 +35,8 @@ var (
 	// starterOwn is what the starter of a system asks of people beside hosts and a recording.
 	starterOwn = map[string]string{
 		"github":   "Make the environments that .github/workflows/gpus.yml names, with reviewers, and put the keys into them.",
-		"gitlab":   "Put gpus, forecast.jq and policy into /opt of the jobs' image, and the keys into protected variables: .gitlab-ci.yml says which.",
-		"atlantis": "Start two servers with servers/repos.yaml and servers/operator.yaml, and put gpus, forecast.jq and policy into their /etc/atlantis.",
+		"gitlab":   "Put gpus, forecast.jq and policy into /opt of the jobs' image, and the keys into protected variables, as .gitlab-ci.yml says.",
+		"atlantis": "Start two servers with the files of servers, and put gpus, forecast.jq and policy into their /etc/atlantis.",
 	}
 )
 
@@ -102,7 +102,8 @@ func writeStarter(dir string, files map[string]string) ([]string, error) {
 	}
 	if len(taken) > 0 {
 		slices.Sort(taken)
-		return nil, fmt.Errorf("%s is there already, and differs: nothing was written; give a folder without it, or move it away", words.Join(taken))
+		return nil, fmt.Errorf("%s is there already, and differs: nothing was written; give a folder without it, or move it away",
+			words.Join(taken))
 	}
 	for _, to := range slices.Sorted(maps.Keys(content)) {
 		file, mode := filepath.Join(dir, filepath.FromSlash(to)), fs.FileMode(0o644)

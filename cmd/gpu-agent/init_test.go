@@ -14,8 +14,8 @@ func TestInitGitOps(t *testing.T) {
 	r := newRig(t)
 	const source = "../../examples/"
 	for system, files := range map[string]map[string]string{
-		"github":   {".github/workflows/gpus.yml": "gitops/github-actions/gpus.yml"},
-		"gitlab":   {".gitlab-ci.yml": "gitops/gitlab/.gitlab-ci.yml"},
+		"github": {".github/workflows/gpus.yml": "gitops/github-actions/gpus.yml"},
+		"gitlab": {".gitlab-ci.yml": "gitops/gitlab/.gitlab-ci.yml"},
 		"atlantis": {
 			"atlantis.yaml": "gitops/atlantis/atlantis.yaml", "servers/repos.yaml": "gitops/atlantis/repos.yaml",
 			"servers/operator.yaml": "gitops/atlantis/operator.yaml",
