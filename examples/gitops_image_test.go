@@ -71,7 +71,7 @@ func TestGitOpsImage(t *testing.T) {
 		t.Fatalf("it builds %q", builds)
 	}
 	if os.Getenv("TF_ACC") == "" {
-		t.Skip("what it builds is installed by a real CLI: make testacc")
+		t.Skip("it needs a real CLI: make testacc")
 	}
 
 	out := t.TempDir()

@@ -35,7 +35,7 @@ var (
 	// starterOwn is what the starter of a system asks of people beside hosts and a recording.
 	starterOwn = map[string]string{
 		"github":   "Make the environments that .github/workflows/gpus.yml names, with reviewers, and put the keys into them.",
-		"gitlab":   "Put gpus, forecast.jq and policy into /opt of the jobs' image, and the keys into protected variables, as .gitlab-ci.yml says.",
+		"gitlab":   "Put gpus, forecast.jq and policy into /opt of the jobs' image, and the keys into its protected variables.",
 		"atlantis": "Start two servers with the files of servers, and put gpus, forecast.jq and policy into their /etc/atlantis.",
 	}
 )
