@@ -183,8 +183,8 @@ func TestModulesRefuseTheImpossible(t *testing.T) {
 	}
 }
 
-// The tables in the README of each module are those that terraform-docs would write, in
-// `markdown table`.
+// The tables in the README of each module are those that terraform-docs 0.22 would write, in
+// `markdown table`; with GPU_TEST_TERRAFORM_DOCS, a path, it is asked itself.
 func TestModuleReadmes(t *testing.T) {
 	t.Parallel()
 	const begin, end = "<!-- BEGIN_TF_DOCS -->\n", "<!-- END_TF_DOCS -->"
@@ -205,6 +205,60 @@ func TestModuleReadmes(t *testing.T) {
 		} else if diff := cmp.Diff(want, string(raw)); diff != "" {
 			t.Errorf("%s is not up to date (-want +got); write it again with\n\tgo test ./examples -run TestModuleReadmes -update\n%s", file, diff)
 		}
+		if docs := os.Getenv("GPU_TEST_TERRAFORM_DOCS"); docs != "" {
+			said, err := exec.CommandContext(t.Context(), docs, "markdown", "table", filepath.Join(modulesDir, name)).Output()
+			if diff := cmp.Diff(strings.TrimSpace(string(said)), strings.TrimSpace(moduleTables(t, name))); diff != "" || err != nil {
+				t.Errorf("terraform-docs writes other tables for %s, %v (-terraform-docs +ours):\n%s", name, err, diff)
+			}
+		}
+	}
+}
+
+// Modules and examples pass the rules that tflint has by default and that only the text decides: which version of Terraform
+// is needed is said, and of each provider. With GPU_TEST_TFLINT, a path, tflint is asked itself.
+func TestExamplesPassTFLint(t *testing.T) {
+	t.Parallel()
+	folders := map[string]string{} // their files together
+	for _, top := range []string{".", modulesDir} {
+		err := filepath.WalkDir(top, func(path string, d os.DirEntry, err error) error {
+			if err != nil || d.IsDir() || filepath.Ext(path) != ".tf" || strings.Contains(filepath.ToSlash(path), "testdata/") {
+				return err
+			}
+			raw, err := os.ReadFile(path)
+			folders[filepath.Dir(path)] += string(raw) + "\n"
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	checked := 0
+	for dir, text := range folders {
+		if !strings.Contains(text, "required_providers") {
+			continue // a snippet of the documentation
+		}
+		checked++
+		if !regexp.MustCompile(`(?m)^  required_version\s*=`).MatchString(text) {
+			t.Errorf("%s does not say which version of Terraform it needs (terraform_required_version)", dir)
+		}
+		providers := regexp.MustCompile(`source\s*= "\w[\w-]*/[\w-]+"(?s:.*?)\}`).FindAllString(text, -1)
+		for _, p := range providers {
+			if !strings.Contains(p, "version") {
+				t.Errorf("%s does not say which version of a provider it needs (terraform_required_providers): %s", dir, p)
+			}
+		}
+		if len(providers) == 0 {
+			t.Errorf("%s has no provider", dir)
+		}
+		if tflint := os.Getenv("GPU_TEST_TFLINT"); tflint != "" {
+			cmd := exec.CommandContext(t.Context(), tflint, "--chdir="+dir, "--config="+os.DevNull)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("tflint of %s: %v\n%s", dir, err, out)
+			}
+		}
+	}
+	if checked < 15 {
+		t.Errorf("only %d folders were looked at", checked)
 	}
 }
 
@@ -268,10 +322,11 @@ func moduleTables(t *testing.T, name string) string {
 	})
 
 	var out strings.Builder
-	fmt.Fprintf(&out, "## Requirements\n\n| Name | Version |\n|------|---------|\n| %s | >= 1.9 |\n\n", anchor("requirement", "terraform"))
-	fmt.Fprintf(&out, "## Providers\n\n| Name | Version |\n|------|---------|\n| %s | n/a |\n\n## Modules\n\nNo modules.\n\n",
+	fmt.Fprintf(&out, "## Requirements\n\n| Name | Version |\n| ---- | ------- |\n| %s | >= 1.9 |\n| %s | >= 0.1.0 |\n\n",
+		anchor("requirement", "terraform"), anchor("requirement", "gpu"))
+	fmt.Fprintf(&out, "## Providers\n\n| Name | Version |\n| ---- | ------- |\n| %s | >= 0.1.0 |\n\n## Modules\n\nNo modules.\n\n",
 		anchor("provider", "gpu"))
-	out.WriteString("## Resources\n\n| Name | Type |\n|------|------|\n")
+	out.WriteString("## Resources\n\n| Name | Type |\n| ---- | ---- |\n")
 	for _, b := range things {
 		kind, folder := "resource", "resources"
 		if b.Type == "data" {
@@ -280,7 +335,7 @@ func moduleTables(t *testing.T, name string) string {
 		fmt.Fprintf(&out, "| [%s.%s](https://registry.terraform.io/providers/gpufleet/gpu/latest/docs/%s/%s) | %s |\n",
 			b.Labels[0], b.Labels[1], folder, strings.TrimPrefix(b.Labels[0], "gpu_"), kind)
 	}
-	out.WriteString("\n## Inputs\n\n| Name | Description | Type | Default | Required |\n|------|-------------|------|---------|:--------:|\n")
+	out.WriteString("\n## Inputs\n\n| Name | Description | Type | Default | Required |\n| ---- | ----------- | ---- | ------- | :------: |\n")
 	for _, b := range variables {
 		value, required := "n/a", "yes"
 		if d := b.Body.Attributes["default"]; d != nil {
@@ -289,7 +344,7 @@ func moduleTables(t *testing.T, name string) string {
 		fmt.Fprintf(&out, "| %s | %s | %s | %s | %s |\n", anchor("input", b.Labels[0]), text(b, "description"),
 			code(source(b.Body.Attributes["type"].Expr)), value, required)
 	}
-	out.WriteString("\n## Outputs\n\n| Name | Description |\n|------|-------------|\n")
+	out.WriteString("\n## Outputs\n\n| Name | Description |\n| ---- | ----------- |\n")
 	for _, b := range outputs {
 		fmt.Fprintf(&out, "| %s | %s |\n", anchor("output", b.Labels[0]), text(b, "description"))
 	}

@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -18,47 +20,38 @@ import (
 )
 
 func newClaims(o *hostOptions) *cobra.Command {
-	var asJSON, orphaned bool
-	show := o.withClient(func(cmd *cobra.Command, client *agent.Client, _ []string) error {
-		read, none := client.Claims, "no claims"
-		if orphaned {
-			read, none = func(ctx context.Context) ([]gpu.Claim, error) { return orphanedClaims(ctx, client) }, "no orphaned claims"
+	orphaned := false
+	r := &reading{host: o}
+	check := func(*cobra.Command, []string) error { return r.check(claimColumns) }
+	show := func(cmd *cobra.Command, _ []string) error {
+		answers, err := readHosts(cmd, r, readClaims)
+		if err == nil && orphaned {
+			err = onlyOrphaned(cmd, r, answers)
 		}
-		claims, err := read(cmd.Context())
 		if err != nil {
 			return err
 		}
-		j, err := client.Journal(cmd.Context())
-		if err != nil {
-			return err
+		if !r.fleet() {
+			answers[0].host = o.name()
 		}
-		out := cmd.OutOrStdout()
-		if asJSON {
-			if err := writeJSON(out, append([]gpu.Claim{}, claims...)); err != nil {
-				return err
-			}
-			return incomplete(j.Unreadable)
+		out, silent := cmd.OutOrStdout(), unansweredOf(answers)
+		switch {
+		case r.document():
+			err = r.writeDocument(out, claimsDocument(r, answers))
+		case r.fleet() || r.tabular():
+			r.print(out, silent, claimSheet(answers, r.wide()))
+		default:
+			showClaims(out, answers[0].value.claims, orphaned)
 		}
-		if len(claims) == 0 {
-			_, _ = fmt.Fprintln(out, none)
+		var unreadable []gpu.UnreadableRecord
+		for _, a := range answers {
+			unreadable = append(unreadable, a.value.journal.Unreadable...)
 		}
-		list(out, "Claims", table.Row{"Kind", "Id", "VM", "Owner", "State"}, claims, func(c gpu.Claim) table.Row {
-			state := "complete"
-			switch {
-			case c.Incomplete:
-				state = "incomplete"
-			case c.Pending:
-				state = "waits for the VM to be off"
-			}
-			vm := ""
-			if a := c.Want.Assignment; a != nil {
-				vm = named(cmp.Or(a.VMName, a.VM))
-			}
-			return table.Row{c.Kind, named(c.ID), vm, named(c.Owner), state}
-		})
-		showUnreadable(out, j.Unreadable)
-		return incomplete(j.Unreadable)
-	})
+		if !r.document() {
+			showUnreadable(out, unreadable)
+		}
+		return cmp.Or(err, outcome(silent, len(answers)), incomplete(unreadable))
+	}
 	const about = `An orphaned claim is one of a VM that the host does not have any more: it was deleted, or has
 moved to another host, whose record of it then counts. The next change of the claim's owner
 drops the claims of VMs that no host has; "gpu-agent claims forget" drops one at once. A node
@@ -70,33 +63,152 @@ resource has its claim: only a state knows its resources.`
 		Short: "List what Terraform manages on this host, or forget one claim",
 		Long:  "claims lists what Terraform manages on this host, or forgets one claim.\n\n" + about,
 		Args:  usage(cobra.NoArgs),
-		RunE:  show,
+		RunE:  show, PreRunE: check,
 	}
 	shown := &cobra.Command{
-		Use: "list", Short: "List the claims", Long: "list lists the claims.\n\n" + about, Args: usage(cobra.NoArgs), RunE: show,
+		Use: "list", Short: "List the claims", Long: "list lists the claims.\n\n" + about, Args: usage(cobra.NoArgs), RunE: show, PreRunE: check,
 	}
-	cmd.PersistentFlags().BoolVar(&asJSON, "json", false, "print JSON")
 	for _, c := range []*cobra.Command{cmd, shown} {
 		c.Flags().BoolVar(&orphaned, "orphaned", false, "only claims of VMs that the host does not have any more")
+		r.register(c.Flags())
 	}
 	cmd.AddCommand(shown, newForget(o))
 	return cmd
 }
 
-// orphanedClaims are the claims of VMs that the host does not have any more, as far as it alone can tell.
-func orphanedClaims(ctx context.Context, client *agent.Client) ([]gpu.Claim, error) {
-	host, err := client.Inventory(ctx)
+// claimed is what one host has on record.
+type claimed struct {
+	claims  []gpu.Claim
+	journal agent.Journal
+}
+
+func readClaims(ctx context.Context, client *agent.Client) (out claimed, err error) {
+	if out.claims, err = client.Claims(ctx); err == nil {
+		out.journal, err = client.Journal(ctx)
+	}
+	return out, err
+}
+
+// onlyOrphaned leaves of the claims those of VMs that none of the hosts has.
+func onlyOrphaned(cmd *cobra.Command, r *reading, answers []answer[claimed]) error {
+	read, err := readHosts(cmd, r, readInventory)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	this := map[string]*gpu.Host{host.Name: &host}
-	claims := words.Each(gpu.OrphanedClaims(this), func(o gpu.OrphanedClaim) gpu.Claim { return o.Claim })
-	if why := gpu.HidesVMs(this); why != "" && len(claims) > 0 {
-		ids := words.Each(claims, func(c gpu.Claim) string { return c.ID })
-		return nil, fmt.Errorf("whether these claims are orphaned cannot be told on host %s alone, which does not have their VMs: %s. "+
-			"Found: %s. Read orphaned_claims of the data source gpu_inventory, which asks all hosts", host.Name, words.JoinAll(ids), why)
+	hosts := map[string]*gpu.Host{}
+	for i := range read {
+		hosts[cmp.Or(read[i].host, read[i].value.Name)] = &read[i].value // which goes by its node's name in its cluster
 	}
-	return claims, nil
+	if err := outcome(unansweredOf(read), len(read)); err != nil {
+		return fmt.Errorf("which claims are orphaned cannot be told: %w", err)
+	}
+	orphans := gpu.OrphanedClaims(hosts)
+	if why := gpu.HidesVMs(hosts); why != "" && len(orphans) > 0 {
+		ids := words.Each(orphans, func(o gpu.OrphanedClaim) string { return o.Claim.ID })
+		of := "on host " + orphans[0].Host + " alone, which does not have their VMs"
+		if r.fleet() {
+			of = "on the hosts that were asked, which do not have their VMs"
+		}
+		return fmt.Errorf("whether these claims are orphaned cannot be told %s: %s. "+
+			"Found: %s. Read orphaned_claims of the data source gpu_inventory, which asks all hosts", of, why, words.JoinAll(ids))
+	}
+	for i := range answers {
+		answers[i].value.claims = nil
+		for _, o := range orphans {
+			if !r.fleet() || o.Host == answers[i].host {
+				answers[i].value.claims = append(answers[i].value.claims, o.Claim)
+			}
+		}
+	}
+	return nil
+}
+
+// claimsDocument is the list of claims of this host, or of each host of a configuration.
+func claimsDocument(r *reading, answers []answer[claimed]) any {
+	if !r.fleet() {
+		return append([]gpu.Claim{}, answers[0].value.claims...)
+	}
+	type one struct {
+		Host   string      `json:"host"`
+		Claims []gpu.Claim `json:"claims"`
+		Error  string      `json:"error,omitempty"`
+	}
+	document := struct {
+		Format string `json:"format"`
+		Hosts  []one  `json:"hosts"`
+	}{Format: "gpu-agent-claims/v1", Hosts: []one{}}
+	for i := range answers {
+		a := &answers[i]
+		host := one{Host: a.host, Claims: append([]gpu.Claim{}, a.value.claims...)}
+		if a.err != nil {
+			host.Claims, host.Error = nil, a.why()
+		}
+		document.Hosts = append(document.Hosts, host)
+	}
+	return document
+}
+
+var claimColumns = columns{
+	title: "Claims", names: []string{"Host", "Kind", "Id", "VM", "Owner", "State", "GPUs"}, wide: []string{"GPUs"},
+}
+
+// claimSheet is the table of what hosts have on record.
+func claimSheet(answers []answer[claimed], wide bool) sheet {
+	short := func(id string) string { return id }
+	if !wide {
+		var ids []string
+		for _, a := range answers {
+			ids = append(ids, words.Each(a.value.claims, func(c gpu.Claim) string { return c.ID })...)
+		}
+		short = shortIDs(ids)
+	}
+	out := sheet{columns: claimColumns}
+	for _, a := range answers {
+		for i := range a.value.claims {
+			c := &a.value.claims[i]
+			id := named(c.ID)
+			if s := short(c.ID); s != c.ID {
+				id = s
+			}
+			out.rows = append(out.rows, []string{
+				named(a.host), string(c.Kind), id, claimedVM(c), named(c.Owner), claimState(c), strings.Join(c.GPUs, "\n"),
+			})
+		}
+	}
+	return out
+}
+
+// claimState is what is open about a claim.
+func claimState(c *gpu.Claim) string {
+	switch {
+	case c.Incomplete:
+		return "incomplete"
+	case c.Pending:
+		return "waits for the VM to be off"
+	}
+	return "complete"
+}
+
+// claimedVM is the name of a claim's VM.
+func claimedVM(c *gpu.Claim) string {
+	if a := c.Want.Assignment; a != nil {
+		return named(cmp.Or(a.VMName, a.VM))
+	}
+	return ""
+}
+
+// showClaims prints the claims of this host for people.
+func showClaims(out io.Writer, claims []gpu.Claim, orphaned bool) {
+	switch {
+	case len(claims) > 0:
+	case orphaned:
+		_, _ = fmt.Fprintln(out, "no orphaned claims")
+	default:
+		_, _ = fmt.Fprintln(out, "no claims")
+	}
+	list(out, "Claims", table.Row{"Kind", "Id", "VM", "Owner", "State"}, claims, func(c gpu.Claim) table.Row {
+		return table.Row{c.Kind, named(c.ID), claimedVM(&c), named(c.Owner), claimState(&c)}
+	})
 }
 
 func newForget(o *hostOptions) *cobra.Command {

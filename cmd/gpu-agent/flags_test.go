@@ -31,12 +31,14 @@ func TestFlagsInTheReference(t *testing.T) {
 	if !ok {
 		t.Fatalf("%s has no table of flags", file)
 	}
-	var b strings.Builder
-	b.WriteString("\n| Command | Flag | Default | Meaning |\n| --- | --- | --- | --- |\n")
-	root := newRoot()
-	root.PersistentFlags().VisitAll(func(f *pflag.Flag) { row(&b, "every command", f) })
-	flagsOf(&b, root)
-	want := b.String() + "\n"
+	root, rows := newRoot(), flagRows{of: map[string][]string{}}
+	root.PersistentFlags().VisitAll(func(f *pflag.Flag) { rows.add("every command", f) })
+	rows.addBelow(root)
+	want := "\n| Command | Flag | Default | Meaning |\n| --- | --- | --- | --- |\n"
+	for _, row := range rows.order {
+		want += "| " + strings.Join(rows.of[row], ", ") + row
+	}
+	want += "\n"
 	if *update {
 		if err := os.WriteFile(file, []byte(before+begin+want+end+after), 0o644); err != nil { //nolint:gosec // a page
 			t.Fatal(err)
@@ -48,24 +50,34 @@ func TestFlagsInTheReference(t *testing.T) {
 	}
 }
 
-func flagsOf(b *strings.Builder, parent *cobra.Command) {
+// flagRows are the table's rows without the commands, which a flag of several has in common.
+type flagRows struct {
+	order []string
+	of    map[string][]string
+}
+
+func (r *flagRows) addBelow(parent *cobra.Command) {
 	for _, c := range parent.Commands() {
 		if c.Hidden {
 			continue
 		}
 		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
 			if f.Name != "help" {
-				row(b, "`"+strings.TrimPrefix(c.CommandPath(), "gpu-agent ")+"`", f)
+				r.add("`"+strings.TrimPrefix(c.CommandPath(), "gpu-agent ")+"`", f)
 			}
 		})
-		flagsOf(b, c)
+		r.addBelow(c)
 	}
 }
 
-func row(b *strings.Builder, command string, f *pflag.Flag) {
+func (r *flagRows) add(command string, f *pflag.Flag) {
 	value := ""
 	if f.DefValue != "" && f.DefValue != "[]" {
 		value = "`" + f.DefValue + "`"
 	}
-	fmt.Fprintf(b, "| %s | `--%s` | %s | %s |\n", command, f.Name, value, strings.ReplaceAll(f.Usage, "|", "\\|"))
+	row := fmt.Sprintf(" | `--%s` | %s | %s |\n", f.Name, value, strings.ReplaceAll(f.Usage, "|", "\\|"))
+	if _, there := r.of[row]; !there {
+		r.order = append(r.order, row)
+	}
+	r.of[row] = append(r.of[row], command)
 }

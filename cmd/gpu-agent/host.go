@@ -105,6 +105,7 @@ func (o *hostOptions) openSimulated() (backend.Backend, backend.Store, error) {
 			}
 		}
 		name = names[0]
+		o.host = name
 	}
 	host, err := fleet.Host(name)
 	if err != nil {
@@ -124,19 +125,32 @@ func (o *hostOptions) openSimulated() (backend.Backend, backend.Store, error) {
 	return host, store, nil
 }
 
+// name is what this host is called, once it was opened.
+func (o *hostOptions) name() string {
+	if o.backend == "simulated" {
+		return o.host
+	}
+	return hostname()
+}
+
+// hostname is what this machine calls itself, "" where it does not say.
+func hostname() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return ""
+	}
+	return name
+}
+
 // server makes the agent of this host.
 func (o *hostOptions) server(ctx context.Context, opts ...agent.Option) (*agent.Server, error) {
 	b, store, err := o.open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	name, err := os.Hostname()
-	if err != nil {
-		name = ""
-	}
 	role := func(context.Context) (agent.Role, error) { return agent.Role(o.role), nil }
 	return agent.NewServer(b, store,
-		append([]agent.Option{agent.WithHostName(name), agent.WithVersion(version), agent.WithRole(role)}, opts...)...), nil
+		append([]agent.Option{agent.WithHostName(hostname()), agent.WithVersion(version), agent.WithRole(role)}, opts...)...), nil
 }
 
 // withClient runs a command that speaks with the agent of this host.

@@ -13,37 +13,69 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 func newInventory(o *hostOptions) *cobra.Command {
-	var asJSON bool
+	r := &reading{host: o}
 	cmd := &cobra.Command{
 		Use:   "inventory",
-		Short: "Show the host's GPUs, shares, VMs, pools and claims",
-		Long: `inventory reads the host once and changes nothing. With --json it prints a snapshot: the
-provider plans against it (inventory_snapshot), and it is a simulated fleet.`,
-		Args: usage(cobra.NoArgs),
-		RunE: o.withClient(func(cmd *cobra.Command, client *agent.Client, _ []string) error {
-			host, err := client.Inventory(cmd.Context())
+		Short: "Show the GPUs, shares, VMs, pools and claims of this host, or of all hosts of a configuration",
+		Long: `inventory reads the host once and changes nothing. With -o json it prints a snapshot: the
+provider plans against it (inventory_snapshot), and it is a simulated fleet.
+
+With --config all hosts of a configuration are read, each reached as the provider reaches it, and
+their GPUs and VMs are in one table each. A host that does not answer is named, and the exit code
+is 1 then; the JSON without it is no snapshot to plan against.
+
+  gpu-agent inventory --config .
+  gpu-agent inventory --config . --filter 'model=*A16*' --sort=-free
+  gpu-agent inventory --config . -o wide --no-headers --filter state=off`,
+		Args:    usage(cobra.NoArgs),
+		PreRunE: func(*cobra.Command, []string) error { return r.check(gpuColumns, vmColumns) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			answers, err := readHosts(cmd, r, readInventory)
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				s := gpu.Snapshot{Format: gpu.SnapshotFormat}
-				if err := s.Record(host, time.Now(), version); err != nil {
-					return err
-				}
-				return writeJSON(cmd.OutOrStdout(), s)
+			hosts, silent, out := byName(answers), unansweredOf(answers), cmd.OutOrStdout()
+			switch {
+			case r.document():
+				err = r.writeDocument(out, snapshotOf(answers, silent))
+			case r.fleet() || r.tabular():
+				gpus, vms := inventorySheets(hosts, r.wide())
+				r.print(out, silent, gpus, vms)
+			default:
+				show(out, hosts[0])
 			}
-			show(cmd.OutOrStdout(), &host)
-			return nil
-		}),
+			return cmp.Or(err, outcome(silent, len(answers)))
+		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print a snapshot")
+	r.register(cmd.Flags())
 	return cmd
+}
+
+// incompleteFormat is the format of an inventory that lacks hosts, which is none to plan against.
+const incompleteFormat = "gpu-fleet-incomplete/v1"
+
+// snapshotOf is the document of hosts.
+func snapshotOf(answers []answer[gpu.Host], silent []unanswered) any {
+	s := gpu.Snapshot{Format: gpu.SnapshotFormat, Hosts: []gpu.Host{}}
+	for i := range answers {
+		if a := &answers[i]; a.err == nil {
+			if err := s.Record(a.value, time.Now(), a.agent); err != nil {
+				silent = append(silent, unanswered{Host: a.host, Error: err.Error()})
+			}
+		}
+	}
+	if len(silent) > 0 {
+		s.Format = incompleteFormat
+	}
+	return struct {
+		gpu.Snapshot
+		Unanswered []unanswered `json:"unanswered,omitempty"`
+	}{s, silent}
 }
 
 // newTable is a table as all commands print it.
@@ -82,13 +114,7 @@ func show(out io.Writer, h *gpu.Host) {
 		_, _ = fmt.Fprintf(out, "Node of cluster %s, %s\n", h.Cluster.Name, h.NodeState())
 	}
 	if h.Platform == gpu.Linux {
-		var drivers []string
-		for i := range h.GPUs {
-			if v := h.GPUs[i].Driver.Version; v != "" && !slices.Contains(drivers, v) {
-				drivers = append(drivers, v)
-			}
-		}
-		_, _ = fmt.Fprintf(out, "Driver %s\n", cmp.Or(strings.Join(drivers, ", "), "unknown"))
+		_, _ = fmt.Fprintf(out, "Driver %s\n", cmp.Or(strings.Join(driversOf(h), ", "), "unknown"))
 	}
 	if h.HeldBy != nil {
 		_, _ = fmt.Fprintf(out, "Now %s\n", h.HeldBy)
@@ -111,13 +137,17 @@ func show(out io.Writer, h *gpu.Host) {
 	showDaemons(out, h)
 	showShares(out, h)
 
-	var held []table.Row
+	var vms []table.Row
 	for i := range h.VMs {
-		for _, has := range holdings(h, &h.VMs[i]) {
-			held = append(held, table.Row{named(h.VMs[i].Name), h.VMs[i].State, has[0], has[1]})
+		has := holdings(h, &h.VMs[i])
+		if len(has) == 0 {
+			has = [][2]string{{"", ""}}
+		}
+		for _, one := range has {
+			vms = append(vms, table.Row{named(h.VMs[i].Name), h.VMs[i].State, one[0], one[1]})
 		}
 	}
-	list(out, "\nVMs with a GPU", table.Row{"VM", "State", "Has", "From"}, held, func(r table.Row) table.Row { return r })
+	list(out, "\nVMs", table.Row{"VM", "State", "Has", "From"}, vms, func(r table.Row) table.Row { return r })
 	_, _ = fmt.Fprintf(out, "\n%d VMs in all\n", len(h.VMs))
 	list(out, "\nPools", table.Row{"Pool", "GPUs"}, h.Pools, func(p gpu.Pool) table.Row {
 		return table.Row{named(p.Name), strings.Join(p.GPUs, "\n")}
@@ -131,6 +161,17 @@ func show(out io.Writer, h *gpu.Host) {
 	showUnreadable(out, h.Unreadable)
 	list(out, "\nParts that cannot be read", table.Row{"Part", "Why"}, h.Unknown,
 		func(u gpu.Unknown) table.Row { return table.Row{u.What(), u.Why} })
+}
+
+// driversOf are the versions of the drivers of a host's GPUs.
+func driversOf(h *gpu.Host) []string {
+	var out []string
+	for i := range h.GPUs {
+		if v := h.GPUs[i].Driver.Version; v != "" && !slices.Contains(out, v) {
+			out = append(out, v)
+		}
+	}
+	return out
 }
 
 // showPartitions lists the GPUs of a Hyper-V host.

@@ -22,11 +22,9 @@ import (
 
 // mapping is what `map` is asked to draw.
 type mapping struct {
-	config, alias string
-	varFiles      []string
-	as            reader
-	report        string
-	output        string
+	config configHosts
+	report string
+	output string
 }
 
 // mapOutputs are the forms of a picture.
@@ -63,9 +61,9 @@ the provider writes; a plan report alone as SOURCE is drawn before beside after.
 			case write == nil:
 				return &codedError{code: exitBadUsage, err: fmt.Errorf("--output is %q; it must be one of %s%s",
 					m.output, strings.Join(mapForms, ", "), orNearest(m.output, mapForms))}
-			case m.config == "" && len(args) == 0:
+			case m.config.dir == "" && len(args) == 0:
 				return &codedError{code: exitBadUsage, err: errors.New("nothing to draw: name a file, or a folder with --config")}
-			case m.config != "" && len(args) > 0:
+			case m.config.dir != "" && len(args) > 0:
 				return &codedError{code: exitBadUsage, err: errors.New("--config names the hosts: leave out the files")}
 			}
 			picture, silent, err := m.picture(cmd.Context(), cmd.InOrStdin(), args)
@@ -79,12 +77,7 @@ the provider writes; a plan report alone as SOURCE is drawn before beside after.
 	flags.StringVarP(&m.output, "output", "o", "text", "text, svg, html (one page, which asks nothing of any network) or markdown")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(mapForms, cobra.ShellCompDirectiveNoFileComp))
 	flags.StringVar(&m.report, "report", "", "a plan report, to draw what the plan makes of the hosts")
-	flags.StringVar(&m.config, "config", "", "a folder with the provider's configuration, whose hosts are asked")
-	flags.StringVar(&m.alias, "alias", "", "with --config: the alias of the provider's block")
-	flags.StringArrayVar(&m.varFiles, "var-file", nil, "with --config: a file with values of variables; may be repeated")
-	flags.StringVar(&m.as.user, "user", "", "with --config: the user to log in as over SSH, instead of the configuration's")
-	flags.StringVar(&m.as.keyFile, "key", "", "with --config: the reader's private key, instead of what the configuration logs in with")
-	flags.StringVar(&m.as.certFile, "cert", "", "with --config: the reader's certificate for agents that listen; --key is its key")
+	m.config.register(flags)
 	return cmd
 }
 
@@ -103,8 +96,8 @@ func (m mapping) picture(ctx context.Context, stdin io.Reader, files []string) (
 	var from sources
 	title := strings.Join(words.Each(files, filepath.Base), ", ")
 	switch {
-	case m.config != "":
-		title = "Configuration " + filepath.Base(absolute(m.config))
+	case m.config.dir != "":
+		title = "Configuration " + filepath.Base(absolute(m.config.dir))
 		from, err = m.asked(ctx)
 	default:
 		from, err = m.read(stdin, files)
@@ -144,7 +137,7 @@ func absolute(dir string) string {
 
 // asked are the hosts of a configuration, as far as they answer.
 func (m mapping) asked(ctx context.Context) (sources, error) {
-	targets, err := configured(m.config, m.alias, m.varFiles, m.as)
+	targets, err := m.config.targets()
 	if err != nil {
 		return sources{}, &codedError{code: exitBadUsage, err: err}
 	}

@@ -8,19 +8,13 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
 	"github.com/gpufleet/terraform-provider-gpu/internal/connect"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
-
-// recordedAtOnce is how many hosts are asked at the same time.
-const recordedAtOnce = 16
 
 // recorder asks agents on other hosts what these have, through OpenSSH's client: its
 // configuration, keys and known hosts are those of whoever records.
@@ -30,15 +24,9 @@ type recorder struct {
 	agentPath string
 }
 
-// target is a host that is asked.
-type target struct {
-	name string
-	dial func(context.Context) (*connect.Conn, error)
-}
-
 func newRecord() *cobra.Command {
 	r, list, out := recorder{}, "", ""
-	config, alias, varFiles, as := "", "", []string(nil), reader{}
+	config := configHosts{}
 	cmd := &cobra.Command{
 		Use:   "record NAME=DESTINATION...",
 		Short: "Record the inventories of a fleet's hosts, to plan against",
@@ -61,12 +49,12 @@ comes from resources or data sources, only Terraform knows.
 			var hosts []target
 			var err error
 			switch {
-			case config == "":
+			case config.dir == "":
 				hosts, err = r.destinations(list, args)
 			case list != "" || len(args) > 0:
 				err = errors.New("--config names the hosts: leave out --hosts and NAME=DESTINATION")
 			default:
-				hosts, err = configured(config, alias, varFiles, as)
+				hosts, err = config.targets()
 			}
 			if err != nil {
 				return &codedError{code: exitBadUsage, err: err}
@@ -95,33 +83,8 @@ comes from resources or data sources, only Terraform knows.
 	flags.StringArrayVarP(&r.options, "option", "o", nil, "an option for ssh, as in its configuration; may be repeated")
 	flags.StringVar(&r.ssh, "ssh", "ssh", "OpenSSH's client")
 	flags.StringVar(&r.agentPath, "agent-path", "gpu-agent", "where the agent is on the hosts")
-	flags.StringVar(&config, "config", "", "a folder with the provider's configuration, whose hosts are recorded")
-	flags.StringVar(&alias, "alias", "", "with --config: the alias of the provider's block")
-	flags.StringArrayVar(&varFiles, "var-file", nil, "with --config: a file with values of variables; may be repeated")
-	flags.StringVar(&as.user, "user", "", "with --config: the user to log in as over SSH, instead of the configuration's")
-	flags.StringVar(&as.keyFile, "key", "", "with --config: the reader's private key, instead of what the configuration logs in with")
-	flags.StringVar(&as.certFile, "cert", "", "with --config: the reader's certificate for agents that listen; --key is its key")
+	config.register(flags)
 	return cmd
-}
-
-// configured are the hosts of a provider's block.
-func configured(dir, alias string, varFiles []string, as reader) ([]target, error) {
-	if as.certFile != "" && as.keyFile == "" {
-		return nil, errors.New("--cert needs --key")
-	}
-	hosts, err := providerHosts(dir, alias, varFiles)
-	if err != nil {
-		return nil, err
-	}
-	var out []target
-	for name, h := range hosts {
-		t, err := h.target(name, as)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, t)
-	}
-	return out, nil
 }
 
 // destinations are the hosts of a file and of the command line.
@@ -184,42 +147,20 @@ func (r recorder) overSSH(name, address string) target {
 // record asks every host. Its error names each that does not answer.
 func record(ctx context.Context, hosts []target) (gpu.Snapshot, error) {
 	s := gpu.Snapshot{Format: gpu.SnapshotFormat}
-	errs := make([]error, len(hosts))
-	var mu sync.Mutex
-	var g errgroup.Group
-	g.SetLimit(recordedAtOnce)
-	for i, t := range hosts {
-		g.Go(func() error {
-			host, by, err := t.ask(ctx)
-			mu.Lock()
-			defer mu.Unlock()
-			if err == nil {
-				err = s.Record(host, time.Now(), by)
-			}
-			errs[i] = err
-			return nil
-		})
+	var errs []error
+	for _, a := range askAll(ctx, hosts, readInventory) {
+		if a.err == nil {
+			a.value.Name = a.host
+			a.err = s.Record(a.value, time.Now(), a.agent)
+		}
+		errs = append(errs, a.err)
 	}
-	_ = g.Wait() // errs has them
 	slices.SortFunc(s.Hosts, func(a, b gpu.Host) int { return strings.Compare(a.Name, b.Name) })
 	if err := errors.Join(errs...); err != nil {
+		if _, wrong := errors.AsType[*misconfiguredError](err); wrong {
+			err = &codedError{code: exitBadUsage, err: err}
+		}
 		return s, err
 	}
 	return s, s.Validate()
-}
-
-// ask asks one host, and tells which version of the agent answered.
-func (t target) ask(ctx context.Context) (gpu.Host, string, error) {
-	conn, err := t.dial(ctx)
-	if err != nil {
-		return gpu.Host{}, "", err
-	}
-	defer func() { _ = conn.Close() }() // it was only read from
-	client := agent.NewClient(conn, t.name, agent.WithClientVersion(version), agent.WithHello(conn.Hello))
-	host, err := client.Inventory(ctx)
-	if err != nil {
-		return gpu.Host{}, "", fmt.Errorf("%s: %w", t.name, err)
-	}
-	host.Name = t.name
-	return host, client.Agent().AgentVersion, nil
 }

@@ -36,11 +36,14 @@ type providerHost struct {
 		connect.SSH
 		Upload string `json:"upload"` // a recording installs nothing
 	} `json:"ssh"`
-	TLS       *connect.TLS `json:"tls"`
-	Simulated *struct {
-		File string `json:"file"`
-	} `json:"simulated"`
-	Cluster string `json:"cluster"` // the host says it itself
+	TLS       *connect.TLS   `json:"tls"`
+	Simulated *simulatedHost `json:"simulated"`
+	Cluster   string         `json:"cluster"` // the host says it itself
+}
+
+// simulatedHost is a host of a fleet file.
+type simulatedHost struct {
+	File string `json:"file"`
 }
 
 // reader is who asks, where that is not who the provider's block names.
@@ -132,13 +135,13 @@ func providerHosts(dir, alias string, varFiles []string) (map[string]providerHos
 		slices.Sort(has)
 		return nil, fmt.Errorf("%s has no block provider \"gpu\" with the alias %q; aliases found: [%s]", dir, alias, strings.Join(has, ", "))
 	}
-	content, _, diags := block.PartialContent(&hcl.BodySchema{Attributes: []hcl.AttributeSchema{{Name: "hosts"}}})
+	content, _, diags := block.PartialContent(&hcl.BodySchema{Attributes: []hcl.AttributeSchema{{Name: "hosts"}, {Name: "simulated_fleet"}}})
 	if diags.HasErrors() {
 		return nil, diags
 	}
 	attribute, ok := content.Attributes["hosts"]
 	if !ok {
-		return nil, fmt.Errorf("the block provider \"gpu\" of %s has no hosts", dir)
+		return c.simulatedHosts(content.Attributes["simulated_fleet"])
 	}
 	v, err := c.value(attribute.Expr)
 	if err != nil {
@@ -159,6 +162,61 @@ func providerHosts(dir, alias string, varFiles []string) (map[string]providerHos
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&out); err != nil {
 		return nil, fmt.Errorf("%s: hosts: %w", attribute.Range, err)
+	}
+	for _, h := range out {
+		h.filesIn(dir)
+	}
+	return out, nil
+}
+
+// filesIn makes the files that a host names those of the configuration's folder, in which Terraform runs.
+func (h providerHost) filesIn(dir string) {
+	var files []*string
+	if h.SSH != nil {
+		files = append(files, &h.SSH.PrivateKeyFile, &h.SSH.KnownHostsFile)
+	}
+	if h.TLS != nil {
+		files = append(files, &h.TLS.CAFile, &h.TLS.CertFile, &h.TLS.KeyFile)
+	}
+	if h.Simulated != nil {
+		files = append(files, &h.Simulated.File)
+	}
+	for _, file := range files {
+		*file = fileIn(dir, *file)
+	}
+}
+
+// fileIn is a file as a configuration in a folder names it. path.module is that folder already.
+func fileIn(dir, file string) string {
+	if file == "" || filepath.IsAbs(file) || strings.HasPrefix(file, "~") || strings.HasPrefix(file, dir+"/") {
+		return file
+	}
+	return filepath.Join(dir, file)
+}
+
+// simulatedHosts are the hosts of a fleet file that the block, or the environment, names.
+func (c *configuration) simulatedHosts(named *hcl.Attribute) (map[string]providerHost, error) {
+	file := os.Getenv("GPU_SIMULATED_FLEET")
+	if named != nil {
+		v, err := c.value(named.Expr)
+		if err == nil && (v.IsNull() || v.Type() != cty.String) {
+			err = fmt.Errorf("%s: simulated_fleet is no name of a file", named.Range)
+		}
+		if err != nil {
+			return nil, err
+		}
+		file = fileIn(c.dir, v.AsString())
+	}
+	if file == "" {
+		return nil, fmt.Errorf("the block provider \"gpu\" of %s has neither hosts nor simulated_fleet", c.dir)
+	}
+	fleet, err := simulated.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]providerHost{}
+	for _, name := range fleet.Hosts() {
+		out[name] = providerHost{Simulated: &simulatedHost{File: file}}
 	}
 	return out, nil
 }

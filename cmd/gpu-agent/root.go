@@ -27,6 +27,7 @@ service (serve --listen). The other commands are for people.
 
 Exit codes: 0 success, 1 failure, 2 the host differs (assert) or something was found
 (check), 64 wrong use.`,
+		Version:       versionText(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          cobra.ArbitraryArgs,
@@ -43,8 +44,8 @@ Exit codes: 0 success, 1 failure, 2 the host differs (assert) or something was f
 	o.register(root.PersistentFlags())
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return o.complete(root.PersistentFlags()) }
 	root.AddCommand(newServe(o), newInventory(o), newAdopt(o), newUtilization(o), newAssert(o), newClaims(o),
-		newRecords(o), newReconcile(o), newVM(o), newHost(o), newMPS(o), newSelftest(o), newRecord(), newMap(), newFleet(),
-		newCheck(), newVersion())
+		newRecords(o), newStatus(o), newWatch(o), newReconcile(o), newVM(o), newHost(o), newMPS(o), newSelftest(o),
+		newRecord(), newMap(), newFleet(), newInit(), newCheck(), newVersion())
 	root.AddCommand(platformCommands()...)
 	refuseUnknown(root)
 	return root
@@ -93,10 +94,20 @@ func orNearest(name string, among []string) string {
 func usage(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {
+			cmd.Flags().Visit(func(f *pflag.Flag) {
+				if f.Value.Type() == "stringSlice" {
+					err = fmt.Errorf("%w; several values of --%s are separated by commas", err, f.Name)
+				}
+			})
 			return &codedError{code: exitBadUsage, err: err}
 		}
 		return nil
 	}
+}
+
+// versionText is what the agent says of itself.
+func versionText() string {
+	return fmt.Sprintf("%s, protocol %d, %s/%s, %s", version, agent.Protocol, runtime.GOOS, runtime.GOARCH, runtime.Version())
 }
 
 func newVersion() *cobra.Command {
@@ -105,8 +116,7 @@ func newVersion() *cobra.Command {
 		Short: "Print the version, the protocol and the platform",
 		Args:  usage(cobra.NoArgs),
 		Run: func(cmd *cobra.Command, _ []string) {
-			_, _ = fmt.Fprintf(cmd.OutOrStdout(), "gpu-agent %s, protocol %d, %s/%s, %s\n", version, agent.Protocol,
-				runtime.GOOS, runtime.GOARCH, runtime.Version())
+			_, _ = fmt.Fprintln(cmd.OutOrStdout(), "gpu-agent", versionText())
 		},
 	}
 }

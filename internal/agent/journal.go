@@ -20,6 +20,8 @@ type Journal struct {
 	// Unreadable are the records of the host that its agent cannot read, claims included.
 	// The host is not changed as long as there are any.
 	Unreadable []gpu.UnreadableRecord `json:"unreadable,omitempty"`
+	// PendingStarts are the VMs that changes stopped, without those that a change under way has started again since.
+	PendingStarts []gpu.PendingStart `json:"owed_starts,omitempty"`
 }
 
 // Unsettled is a change that was begun and is neither kept nor put back.
@@ -55,7 +57,30 @@ func (s *Server) openJournal(ctx context.Context) (Journal, error) {
 		}
 		j.Changes = append(j.Changes, u)
 	}
+	j.PendingStarts = slices.DeleteFunc(slices.Clone(state.PendingStarts), func(d gpu.PendingStart) bool {
+		return slices.ContainsFunc(entries, func(e *entry) bool { return e.Status == running && e.isOf(d) && !e.isOff(d.VM) })
+	})
 	return j, nil
+}
+
+// isOf tells whether a change stopped the VM of a pending start, or is about to.
+func (e *entry) isOf(d gpu.PendingStart) bool {
+	return e.Run == d.Run && e.Subject == d.Subject && e.stops(d.VM)
+}
+
+// isOff tells whether a VM is off by the steps of a change that have begun. The last of these may be under way still.
+func (e *entry) isOff(vm string) bool {
+	off := false
+	for i, s := range e.Steps[:min(e.Begun, len(e.Steps))] {
+		switch {
+		case !gpu.SameID(s.VM, vm):
+		case s.Op == change.OpStopVM:
+			off = true
+		case s.Op == change.OpStartVM && i < e.Begun-1:
+			off = false
+		}
+	}
+	return off
 }
 
 // entry is one change in the journal, from before its first step until it is

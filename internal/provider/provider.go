@@ -99,6 +99,9 @@ func newProvider(version string, observe Observer, options ...Option) *gpuProvid
 	return p
 }
 
+// Framework makes the provider as the framework knows it, for servers of others: muxes and bridges.
+func Framework(version string) provider.Provider { return newProvider(version, nil) }
+
 // Close hangs up on all hosts.
 func (p *gpuProvider) Close() error {
 	if p.fleet == nil {

@@ -13,8 +13,8 @@ import (
 )
 
 // TestEveryCommandLineIsTheAgents gives the agent each command line that people or
-// programs are told to use. Its fleet file does not exist, so that a command line which
-// is right fails for that reason and no other.
+// programs are told to use. Its fleet file, also that of the configuration where it runs,
+// does not exist, so that a command line which is right fails for that reason and no other.
 func TestEveryCommandLineIsTheAgents(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -57,6 +57,10 @@ func isTheAgents(t *testing.T, line string) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Dir = t.TempDir()
+	configuration := "provider \"gpu\" {\n  hosts = { hv01 = { simulated = { file = \"fleet.json\" } } }\n}\n"
+	if err := os.WriteFile(filepath.Join(cmd.Dir, "main.tf"), []byte(configuration), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	cmd.Env = append(os.Environ(), "GPU_AGENT_BACKEND=simulated", "GPU_AGENT_FLEET="+filepath.Join(cmd.Dir, "fleet.json"))
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError

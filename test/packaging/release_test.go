@@ -30,7 +30,7 @@ type release struct {
 		Files []file
 	}
 	Nfpms []struct {
-		Contents []struct{ Src string }
+		Contents []struct{ Src, Dst string }
 		Scripts  map[string]string
 	}
 }
@@ -189,5 +189,53 @@ func TestPackagesFindTheirFiles(t *testing.T) {
 		if info, err := os.Stat(filepath.Join(root, f)); err != nil || !info.Mode().IsRegular() {
 			t.Errorf("the packages have no %s: %v", f, err)
 		}
+	}
+}
+
+// The packages have the manual page and the completions where the programs look that read them: bash itself
+// completes a command and a flag.
+func TestPackagesCompleteCommandLines(t *testing.T) {
+	t.Parallel()
+	places := map[string]bool{}
+	for _, p := range readRelease(t).Nfpms {
+		for _, c := range p.Contents {
+			places[c.Dst] = true
+		}
+	}
+	for _, place := range []string{
+		"/usr/share/man/man1/gpu-agent.1", "/usr/share/bash-completion/completions/gpu-agent",
+		"/usr/share/fish/vendor_completions.d/gpu-agent.fish", "/usr/share/zsh/vendor-completions/_gpu-agent",
+		"/usr/share/zsh/site-functions/_gpu-agent",
+	} {
+		if !places[place] {
+			t.Errorf("the packages have no %s", place)
+		}
+	}
+	bash := need(t, "bash", "bash")
+	dir := t.TempDir()
+	if err := os.Symlink(binary, filepath.Join(dir, "gpu-agent")); err != nil {
+		t.Fatal(err)
+	}
+	script, err := filepath.Abs(filepath.Join(root, "packaging/linux/completion.bash"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for typed, want := range map[string]string{"gpu-agent stat": "status", "gpu-agent inventory --no-h": "--no-headers"} {
+		// Without the library of completions, which a person's shell has, words are those of bash.
+		line := `_init_completion() { words=("${COMP_WORDS[@]}") cword=$COMP_CWORD cur=${COMP_WORDS[COMP_CWORD]}; }
+_get_comp_words_by_ref() { _init_completion; }
+source "$1"; COMP_LINE=$2; COMP_POINT=${#2}; COMP_TYPE=9; read -ra COMP_WORDS <<< "$2"; COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+prev=""; __start_gpu-agent; printf '%s\n' "${COMPREPLY[@]}"`
+		cmd := exec.CommandContext(t.Context(), bash, "-c", line, "bash", script, typed)
+		cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
+		out, err := cmd.Output()
+		if err != nil || !strings.HasPrefix(strings.TrimSpace(string(out)), want) {
+			t.Errorf("%q is completed with %q, %v; want %q", typed, out, err, want)
+		}
+	}
+	groff := need(t, "groff", "groff-base")
+	out, err := exec.CommandContext(t.Context(), groff, "-man", "-Tutf8", "-ww", filepath.Join(root, "packaging/linux/gpu-agent.1")).Output()
+	if err != nil || !strings.Contains(string(out), "selftest") {
+		t.Errorf("groff does not take the manual page: %v", err)
 	}
 }

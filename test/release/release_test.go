@@ -17,6 +17,7 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -265,9 +266,8 @@ func provider(t *testing.T, dist string) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				source := fmt.Sprintf("\"%s/gpufleet/gpu\"\n      version = %q", host, exact)
-				rig.Write(t, filepath.Join(work, name),
-					strings.NewReplacer(`"gpufleet/gpu"`, source, "${path.module}/fleet.json", "fleet.json").Replace(string(raw)))
+				rig.Write(t, filepath.Join(work, name), strings.NewReplacer(`"gpufleet/gpu"`, strconv.Quote(host+"/gpufleet/gpu"),
+					`">= 0.1.0"`, strconv.Quote(exact), "${path.module}/fleet.json", "fleet.json").Replace(string(raw)))
 			}
 			env := []string{"HOME=" + home, "TF_CLI_CONFIG_FILE=" + rc, "CHECKPOINT_DISABLE=1", "TF_IN_AUTOMATION=1"}
 			rig.Write(t, rc, "")

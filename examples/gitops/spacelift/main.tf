@@ -5,9 +5,12 @@
 # runs there with that key as soon as it is planned, before anybody confirms the run: the review of the merge guards the key.
 # Whoever may write to that stack in Spacelift can have it run a proposal of any commit, and with it read the key.
 terraform {
+  required_version = ">= 1.9"
+
   required_providers {
     spacelift = {
-      source = "spacelift-io/spacelift"
+      source  = "spacelift-io/spacelift"
+      version = ">= 1.0"
     }
   }
 }

@@ -19,7 +19,7 @@ terraform {
   after_hook "forecast" {
     commands = ["plan"]
     execute = ["bash", "-c", join(" && ", [
-      "terraform show -json gpus.tfplan > plan.json",
+      "\"$${TG_CTX_TF_PATH:-terraform}\" show -json gpus.tfplan > plan.json", # the CLI that made the plan: terragrunt may take tofu
       "env -i PATH=\"$PATH\" jq -r -f /opt/gpus/forecast.jq plan.json | tee '${get_terragrunt_dir()}/forecast.md'",
       "conftest test --policy /opt/policy plan.json",
     ])]

@@ -1,7 +1,10 @@
 terraform {
+  required_version = ">= 1.9"
+
   required_providers {
     kubernetes = {
-      source = "hashicorp/kubernetes"
+      source  = "hashicorp/kubernetes"
+      version = ">= 2.10"
     }
   }
 }

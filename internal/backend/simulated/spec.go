@@ -1,8 +1,11 @@
 package simulated
 
 import (
+	"errors"
 	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
@@ -10,16 +13,82 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
-// Spec says what a new fleet is: equal hosts, each with the same GPUs, of models of the catalog.
+// Spec says what a new fleet is: hosts with GPUs of models of the catalog, and with VMs. In each list "8x NAME" is eight: of
+// one model, or of hosts and VMs that are numbered.
 type Spec struct {
 	Platform gpu.Platform
 	Hosts    []string
 	// Cluster is the failover cluster that the hosts are nodes of, "" for none.
 	Cluster string
-	// Models are the GPUs of each host, one name for each GPU, such as "A2".
-	Models []string
-	// VMs are dealt out to the hosts in turn. One whose name ends in ":off" does not run.
-	VMs []string
+	// Models are the GPUs of each host, by names such as "A2", but for those that HostModels names.
+	Models     []string
+	HostModels map[string][]string
+	// VMs are dealt out to the hosts in turn, and HostVMs are each host's own. One whose name ends in ":off" does not run.
+	VMs     []string
+	HostVMs map[string][]string
+}
+
+// manyOf is how often something is wanted: "8x A2".
+var manyOf = regexp.MustCompile(`^(\d+) ?x ?(.+)$`)
+
+// mostTimes is more than a fleet for a trial has of anything.
+const mostTimes = 10_000
+
+// repeated writes out a list in which "8x A2" is eight.
+func repeated(list []string, one func(name string, n, of int) string) ([]string, error) {
+	var out []string
+	for _, item := range list {
+		m := manyOf.FindStringSubmatch(item)
+		if m == nil {
+			out = append(out, item)
+			continue
+		}
+		n, err := strconv.Atoi(m[1])
+		if err != nil || n < 1 || n > mostTimes {
+			return nil, fmt.Errorf("%q is none of 1 to %d", item, mostTimes)
+		}
+		for i := range n {
+			out = append(out, one(m[2], i+1, n))
+		}
+	}
+	return out, nil
+}
+
+// alike is one of several that need no names of their own.
+func alike(name string, _, _ int) string { return name }
+
+// numbered gives one of several a number after its name, of two digits at least: avd-01, avd-02:off.
+func numbered(name string, n, of int) string {
+	name, off := strings.CutSuffix(name, ":off")
+	name += fmt.Sprintf("%0*d", max(2, len(strconv.Itoa(of))), n)
+	if off {
+		name += ":off"
+	}
+	return name
+}
+
+// writtenOut is the spec without "8x".
+func (s Spec) writtenOut() (Spec, error) {
+	var errs []error
+	write := func(list []string, one func(string, int, int) string) []string {
+		out, err := repeated(list, one)
+		errs = append(errs, err)
+		return out
+	}
+	out := Spec{Platform: s.Platform, Cluster: s.Cluster}
+	out.Hosts, out.Models, out.VMs = write(s.Hosts, numbered), write(s.Models, alike), write(s.VMs, numbered)
+	own := func(lists map[string][]string, one func(string, int, int) string) map[string][]string {
+		all := map[string][]string{}
+		for host, list := range lists {
+			if !slices.Contains(out.Hosts, host) {
+				errs = append(errs, fmt.Errorf("the fleet has no host %q. %s", host, words.Instead(host, out.Hosts, "")))
+			}
+			all[host] = write(list, one)
+		}
+		return all
+	}
+	out.HostModels, out.HostVMs = own(s.HostModels, alike), own(s.HostVMs, numbered)
+	return out, errors.Join(errs...)
 }
 
 // capability is the compute capability of an architecture's data centre GPUs.
@@ -49,10 +118,13 @@ func capabilityOf(m catalog.Model) string {
 // driver versions, addresses) is plausible, and measured nowhere.
 func (s Spec) Snapshot() (gpu.Snapshot, error) {
 	out := gpu.Snapshot{Format: gpu.SnapshotFormat}
+	s, err := s.writtenOut()
 	switch {
-	case len(s.Hosts) == 0 || len(s.Models) == 0:
+	case err != nil:
+		return out, err
+	case len(s.Hosts) == 0 || len(s.Models)+len(s.HostModels) == 0:
 		return out, fmt.Errorf("a fleet needs at least one host with one GPU")
-	case s.Platform == gpu.Linux && len(s.VMs) > 0:
+	case s.Platform == gpu.Linux && len(s.VMs)+len(s.HostVMs) > 0:
 		return out, fmt.Errorf("VMs are for Hyper-V hosts; on a Linux host they belong to its own tools")
 	case s.Platform == gpu.Linux && s.Cluster != "":
 		return out, fmt.Errorf("a failover cluster is of Hyper-V hosts")
@@ -64,7 +136,11 @@ func (s Spec) Snapshot() (gpu.Snapshot, error) {
 			h.OS = gpu.OS{Name: "Ubuntu 24.04.3 LTS", Version: "24.04"}
 			h.MPS, h.ContainerToolkit = &gpu.MPSHost{Program: "/usr/bin/nvidia-cuda-mps-control"}, "1.18.0"
 		}
-		for n, model := range s.Models {
+		models, own := s.HostModels[name]
+		if !own {
+			models = s.Models
+		}
+		for n, model := range models {
 			m, ok := catalog.ByName(model)
 			if !ok {
 				return out, fmt.Errorf("the catalog has no GPU model %q. %s", model,
@@ -84,9 +160,18 @@ func (s Spec) Snapshot() (gpu.Snapshot, error) {
 		}
 		out.Hosts = append(out.Hosts, h)
 	}
+	made := 0
+	give := func(h *gpu.Host, name string) {
+		h.VMs = append(h.VMs, newVM(name, made, s.Cluster != ""))
+		made++
+	}
 	for n, name := range s.VMs {
-		h := &out.Hosts[n%len(out.Hosts)]
-		h.VMs = append(h.VMs, newVM(name, n, s.Cluster != ""))
+		give(&out.Hosts[n%len(out.Hosts)], name)
+	}
+	for i := range out.Hosts {
+		for _, name := range s.HostVMs[out.Hosts[i].Name] {
+			give(&out.Hosts[i], name)
+		}
 	}
 	return out, out.Validate()
 }
@@ -140,11 +225,13 @@ func newGPU(m catalog.Model, platform gpu.Platform, host, n int) (gpu.GPU, error
 	return g, nil
 }
 
+// newVM is a VM as Windows makes it: production checkpoints, and saved when its host stops and when its cluster takes it offline
+// (learn.microsoft.com, New-VM, Set-VM and "Virtual Machines: OfflineAction"). A plan says what of that does not go with a GPU.
 func newVM(name string, n int, clustered bool) gpu.VM {
-	low, high, cache, stop, offline := 128*gpu.MiB, 512*gpu.MiB, false, gpu.StopShutDown, gpu.OfflineForcedShutdown
+	low, high, cache, stop, offline := 128*gpu.MiB, 512*gpu.MiB, false, gpu.StopSave, gpu.OfflineSave
 	vm := gpu.VM{
 		ID: fmt.Sprintf("0F1E2D3C-0000-4000-8000-%012X", n+1), Name: strings.TrimSuffix(name, ":off"), State: gpu.VMRunning, Generation: 2,
-		Checkpoints: gpu.CheckpointsDisabled, Clustered: clustered,
+		Checkpoints: gpu.CheckpointsProduction, Clustered: clustered,
 		Settings: gpu.VMSettings{
 			LowMemoryMappedIOSpace: &low, HighMemoryMappedIOSpace: &high, GuestControlledCache: &cache, AutomaticStopAction: &stop,
 		},

@@ -1,8 +1,12 @@
 package simulated_test
 
 import (
+	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
 	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
@@ -57,6 +61,53 @@ func TestFleetsOfEveryModel(t *testing.T) {
 	} {
 		if _, err := s.Snapshot(); err == nil {
 			t.Errorf("%+v is a fleet", s)
+		}
+	}
+}
+
+// "8x" is eight, a host may have models and VMs of its own, and VMs are as Windows makes them.
+func TestSpecOfMany(t *testing.T) {
+	t.Parallel()
+	fleet, err := simulated.Spec{
+		Platform: gpu.HyperV, Hosts: []string{"2x hv", "edge"}, Cluster: "c", Models: []string{"4x A2", "A16"},
+		HostModels: map[string][]string{"edge": {"2xA16"}}, VMs: []string{"3x avd-", "db"},
+		HostVMs: map[string][]string{"edge": {"12x pos-:off"}},
+	}.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string][]string{}
+	for _, h := range fleet.Hosts {
+		for _, g := range h.GPUs {
+			got[h.Name+" GPUs"] = append(got[h.Name+" GPUs"], g.Model)
+		}
+		for _, vm := range h.VMs {
+			got[h.Name] = append(got[h.Name], vm.Name+" "+string(vm.State))
+			stop, offline := vm.Settings.AutomaticStopAction, vm.Settings.OfflineAction
+			if vm.Checkpoints != gpu.CheckpointsProduction || stop == nil || *stop != gpu.StopSave || offline == nil || *offline != gpu.OfflineSave {
+				t.Errorf("VM %s is not as Windows makes one: %+v", vm.Name, vm)
+			}
+		}
+	}
+	five := []string{"NVIDIA A2", "NVIDIA A2", "NVIDIA A2", "NVIDIA A2", "NVIDIA A16"}
+	edge := []string{"avd-03 running"}
+	for i := range 12 {
+		edge = append(edge, fmt.Sprintf("pos-%02d off", i+1))
+	}
+	want := map[string][]string{
+		"hv01 GPUs": five, "hv02 GPUs": five, "edge GPUs": {"NVIDIA A16", "NVIDIA A16"},
+		"hv01": {"avd-01 running", "db running"}, "hv02": {"avd-02 running"}, "edge": edge,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the fleet (-want +got):\n%s", diff)
+	}
+	for says, s := range map[string]simulated.Spec{
+		`no host "edgy"`: {Platform: gpu.HyperV, Hosts: []string{"edge"}, HostModels: map[string][]string{"edgy": {"A2"}}},
+		`"0x A2"`:        {Platform: gpu.HyperV, Hosts: []string{"edge"}, Models: []string{"0x A2"}},
+		`"99999x v"`:     {Platform: gpu.HyperV, Hosts: []string{"edge"}, Models: []string{"A2"}, VMs: []string{"99999x v"}},
+	} {
+		if _, err := s.Snapshot(); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%+v: got %v, want an error that says %s", s, err, says)
 		}
 	}
 }
