@@ -100,7 +100,9 @@ type Result struct {
 	// Fits is nil where it was not found out: a place was not found for all, and that there is none was not proved.
 	Fits *bool `json:"fits"`
 	// Layouts are those of the GPUs in use, and of others that must not stay as they are beside them.
-	Layouts    Layouts            `json:"layouts"`
+	Layouts Layouts `json:"layouts"`
+	// Configs are the partition configs that make them, by name.
+	Configs    map[string]Config  `json:"configs"`
 	Placements map[string][]Place `json:"placements"`
 	Missing    map[string]int     `json:"missing"`
 	Reason     string             `json:"reason"`
@@ -200,4 +202,17 @@ func (l Layout) String() string {
 		return "shared by MPS"
 	}
 	return "whole"
+}
+
+// Check finds a layout whose kind and block do not go together.
+func (l Layout) Check() error {
+	for kind, has := range map[gpu.Kind]bool{gpu.KindGPUP: l.GPUP != nil, gpu.KindMIG: l.MIG != nil, gpu.KindMPS: l.MPS != nil} {
+		if has != (l.Kind == kind) {
+			return fmt.Errorf("kind is %q; it must be gpu_p, mig or mps with the block of that name, or gpu without any", l.Kind)
+		}
+	}
+	if known := []gpu.Kind{gpu.KindGPUP, gpu.KindMIG, gpu.KindMPS, WholeGPU}; !slices.Contains(known, l.Kind) {
+		return fmt.Errorf("kind is %q; it must be gpu_p, mig, mps or gpu", l.Kind)
+	}
+	return nil
 }

@@ -184,7 +184,7 @@ func (p *problem) wouldDo(missing []int) []string {
 func (p *problem) tryMore(like *device, perHost int) int {
 	const tries = 6
 	from := max(p.atLeast(p.counts())-len(p.gpus), 1)
-	if from >= never-len(p.gpus) {
+	if from >= never-len(p.gpus) || p.spare > 0 { // with more hosts each that fails has a smaller part
 		from = 1
 	}
 	h := p.source[like.host]

@@ -40,6 +40,16 @@ func (p *problem) result(s *solution, missing []int) Result {
 		}
 		out.Unused = append(out.Unused, Unused{Host: name, GPU: d.gpu.ID, Model: d.gpu.Model})
 	}
+	models := map[string]map[string]string{}
+	for i := range p.gpus {
+		d := &p.gpus[i]
+		name := p.source[d.host].Name
+		if models[name] == nil {
+			models[name] = map[string]string{}
+		}
+		models[name][d.gpu.ID] = d.gpu.Model
+	}
+	out.Configs = configs(out.Layouts, models)
 	for i := range p.demands {
 		out.Placements[p.demands[i].Name] = []Place{}
 	}
