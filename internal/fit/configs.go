@@ -153,8 +153,10 @@ func shares(body *hclwrite.Body, d *Demand, places []Place, of map[Place]string)
 		b.SetAttributeValue("name", cty.StringVal(name))
 		b.SetAttributeValue("host", cty.StringVal(at.Host))
 		b.SetAttributeValue("gpu_ids", texts([]string{at.GPU}))
+		config := of[Place{Host: at.Host, GPU: at.GPU}]
 		b.SetAttributeTraversal("config", hcl.Traversal{
-			hcl.TraverseRoot{Name: "gpu_partition_config"}, hcl.TraverseAttr{Name: of[Place{Host: at.Host, GPU: at.GPU}]},
+			hcl.TraverseRoot{Name: "gpu_partition_config"},
+			hcl.TraverseAttr{Name: config},
 			hcl.TraverseAttr{Name: "id"},
 		})
 		if d.Label != "" {

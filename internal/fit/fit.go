@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -164,6 +165,9 @@ func (p *problem) find(need []int) (*solution, bool) {
 func (p *problem) partly(need []int) (*solution, []int) {
 	exhausted := p.searched
 	got := p.greedyPart(need)
+	if p.spare > 0 {
+		got = p.mostOf(need)
+	}
 	missing := make([]int, len(need))
 	for t := range need {
 		missing[t] = need[t] - got[t]
@@ -185,6 +189,22 @@ func (p *problem) partly(need []int) (*solution, []int) {
 	}
 	best.exhausted = exhausted
 	return best, missing
+}
+
+// mostOf is the most units of each type, one type after the other, that have a place whichever hosts fail.
+func (p *problem) mostOf(need []int) []int {
+	got := make([]int, len(need))
+	for _, kind := range slices.Backward(kinds) {
+		for _, t := range p.of[kind] {
+			got[t] = sort.Search(need[t], func(n int) bool {
+				with := slices.Clone(got)
+				with[t] = n + 1
+				_, fits := p.find(with)
+				return !fits
+			})
+		}
+	}
+	return got
 }
 
 // String is for texts: "4 partitions", "1g.10gb + 2 x 3g.40gb", "mps", "gpu".

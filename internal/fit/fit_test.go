@@ -83,7 +83,7 @@ func TestReasons(t *testing.T) {
 		{
 			name: "whole GPUs", hosts: hostsOf("", 2, 3, h100),
 			demands: []fit.Demand{{Name: "a", Count: 3, Kind: fit.Whole, GPUs: 2}}, gpus: 4,
-			reason: "Missing: 1 more time 2 whole GPUs on one host, or 2 more NVIDIA H100 80GB HBM3. What binds: hosts with 2 GPUs free.",
+			reason: "Missing: 1 more set of 2 whole GPUs on one host, or 2 more NVIDIA H100 80GB HBM3. What binds: hosts with 2 GPUs free.",
 		},
 	} {
 		got := solve(t, x.hosts, x.options, x.demands...)
@@ -127,7 +127,7 @@ func TestWrongDemands(t *testing.T) {
 		}
 	}
 	_, err = fit.Hosts([]fit.HostSpec{{Name: "a", GPUs: []fit.GPUSpec{{ID: "g", Model: "H10"}}}})
-	if err == nil || !strings.Contains(err.Error(), `host "a": the catalog has no GPU model "H10". Did you mean`) {
+	if err == nil || !strings.Contains(err.Error(), `host "a": the catalog has no GPU model "H10". Did you mean "A10"`) {
 		t.Error(err)
 	}
 	some := fit.Demand{Name: "d", Count: 1, Kind: fit.Whole}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"sigs.k8s.io/yaml"
+
 	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
@@ -73,7 +75,7 @@ func (s *HostSpec) host() (gpu.Host, error) {
 		ids[gpu.FoldID(spec.ID)] = true
 		m, ok := catalog.ByName(spec.Model)
 		if !ok {
-			names := words.Each(catalog.All(), func(m catalog.Model) string { return m.Name })
+			names := words.Each(catalog.All(), func(m catalog.Model) string { return strings.TrimPrefix(m.Name, m.Vendor+" ") })
 			return h, fmt.Errorf("the catalog has no GPU model %q. %s", spec.Model, words.Instead(spec.Model, names, "in the guide on GPU models"))
 		}
 		h.GPUs = append(h.GPUs, gpuOf(spec.ID, m))
@@ -97,9 +99,16 @@ func gpuOf(id string, m catalog.Model) gpu.GPU {
 	return g
 }
 
-// ReadHosts reads hosts from JSON: a fleet file or a recording, what gpu-agent inventory --json prints, or a list of hosts with models.
+// ReadHosts reads hosts from JSON: a fleet file or a recording, what gpu-agent inventory --json prints, or a list of hosts with models,
+// which may be YAML too.
 func ReadHosts(data []byte) ([]gpu.Host, error) {
-	if text := strings.TrimSpace(string(data)); strings.HasPrefix(text, "[") {
+	text := strings.TrimSpace(string(data))
+	if strings.HasPrefix(text, "-") {
+		if raw, err := yaml.YAMLToJSONStrict(data); err == nil {
+			text = string(raw)
+		}
+	}
+	if strings.HasPrefix(text, "[") {
 		var specs []HostSpec
 		d := json.NewDecoder(strings.NewReader(text))
 		d.DisallowUnknownFields()

@@ -65,7 +65,7 @@ func (t *unitType) text(n int) string {
 	if t.gpus == 1 {
 		return "whole GPU" + s
 	}
-	return fmt.Sprintf("time%s %d whole GPUs on one host", s, t.gpus)
+	return fmt.Sprintf("set%s of %d whole GPUs on one host", s, t.gpus)
 }
 
 // binding is what a unit of a type finds too little of.

@@ -39,11 +39,14 @@ output "again" {
   }).changes
 }
 output "fleet" {
-  value = provider::gpu::fit(file("` + r.Fleet.Path() + `"), [{ name = "vdi", count = 9, kind = "gpu_p", vram_mib = 900 }], { spare_hosts = 1 }).fits
+  value = provider::gpu::fit(file("` + r.Fleet.Path() + `"), [{ name = "vdi", count = 9, kind = "gpu_p", vram_mib = 900 }], {
+    spare_hosts = 1
+  }).fits
 }
 output "desks" {
   value = provider::gpu::fit([
-    { name = "hv01", cluster = "vdi", gpus = [{ id = "a", model = "A2" }] }, { name = "hv02", cluster = "vdi", gpus = [{ id = "a", model = "A2" }] },
+    { name = "hv01", cluster = "vdi", gpus = [{ id = "a", model = "A2" }] },
+    { name = "hv02", cluster = "vdi", gpus = [{ id = "a", model = "A2" }] },
   ], [{ name = "vdi", count = 5, kind = "gpu_p", vram_mib = 3500 }], { spare_hosts = 1 })
 }
 `,
