@@ -51,7 +51,7 @@ func (fitFunction) Definition(_ context.Context, _ function.DefinitionRequest, r
 				Name: "hosts",
 				MarkdownDescription: "A list of objects with `name`, `gpus` (a list of objects with `id` and `model`, as the guide on GPU models has " +
 					"it), and optionally `cluster` and `platform` (`hyperv` or `linux`; without both either will do, but not both on one host). Or " +
-					"a fleet as JSON text: a fleet file, a recording, or what `gpu-agent inventory --json` prints.",
+					"a fleet as JSON text: a fleet file, a recording, what `gpu-agent inventory --json` prints, or such a list.",
 			},
 			function.DynamicParameter{
 				Name: "demands",
