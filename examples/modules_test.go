@@ -163,7 +163,7 @@ func TestModulesRefuseTheImpossible(t *testing.T) {
 		},
 		{
 			"an instance that does not fit", "right-size", `count = 1, profile`, `count = 9, profile`,
-			"The workloads do not fit. Missing: 3 more 3g.40gb, or 2 more NVIDIA H100 80GB HBM3. What binds: memory slices of GPUs with 3g.40gb.",
+			"The workloads do not fit. Missing: 3 more 1g.10gb and 3 more 3g.40gb, or 2 more NVIDIA H100 80GB HBM3. What binds: memory slices",
 		},
 		{
 			"a mixed site", "edge-site", `"edge01"`, `"edge02"`,

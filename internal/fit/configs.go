@@ -159,9 +159,6 @@ func shares(body *hclwrite.Body, d *Demand, places []Place, of map[Place]string)
 			hcl.TraverseAttr{Name: config},
 			hcl.TraverseAttr{Name: "id"},
 		})
-		if d.Label != "" {
-			b.SetAttributeValue("owner_label", cty.StringVal(d.Label))
-		}
 		b.SetAttributeValue("memory", cty.ObjectVal(map[string]cty.Value{"request_mib": cty.NumberIntVal(d.MemoryMiB)}))
 		if d.Threads > 0 {
 			b.SetAttributeValue("active_thread_percentage", cty.NumberFloatVal(d.Threads))

@@ -8,7 +8,6 @@ locals {
     memory_mib = workload.memory_mib
     threads    = workload.threads
     gpus       = workload.gpus
-    label      = workload.label
   }]
 
   # A pure function of the variables: no host is asked, so that the plan and the apply have the same layouts.
@@ -51,11 +50,10 @@ resource "gpu_partition_config" "this" {
 resource "gpu_share" "this" {
   for_each = local.shares
 
-  name        = each.key
-  host        = each.value.at.host
-  gpu_ids     = [each.value.at.gpu_id]
-  config      = gpu_partition_config.this[local.config["${each.value.at.host}/${each.value.at.gpu_id}"]].id
-  owner_label = each.value.workload.label
+  name    = each.key
+  host    = each.value.at.host
+  gpu_ids = [each.value.at.gpu_id]
+  config  = gpu_partition_config.this[local.config["${each.value.at.host}/${each.value.at.gpu_id}"]].id
 
   memory                   = { request_mib = each.value.workload.memory_mib }
   active_thread_percentage = each.value.workload.threads

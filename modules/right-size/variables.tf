@@ -32,7 +32,6 @@ variable "workloads" {
     memory_mib = optional(number)
     threads    = optional(number)
     gpus       = optional(number)
-    label      = optional(string)
   }))
   nullable = false
 

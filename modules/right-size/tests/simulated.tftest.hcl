@@ -28,7 +28,7 @@ run "instances_and_shares" {
     workloads = {
       llm     = { kind = "mig", count = 1, profile = "3g.40gb" }
       embed   = { kind = "mig", count = 3, profile = "1g.10gb" }
-      jupyter = { kind = "share", count = 2, memory_mib = 16000, threads = 25, label = "research" }
+      jupyter = { kind = "share", count = 2, memory_mib = 16000, threads = 25 }
     }
   }
   assert {
@@ -59,8 +59,8 @@ run "desktops_with_a_node_to_spare" {
     error_message = "The layouts are ${jsonencode(output.layouts)}."
   }
   assert {
-    condition     = alltrue([for vm in gpu_vm_assignment.this : vm.partition_vram_mib >= 3500])
-    error_message = "The VMs have ${jsonencode({ for name, vm in gpu_vm_assignment.this : name => vm.partition_vram_mib })}."
+    condition     = length(gpu_vm_assignment.this) == 3 && alltrue([for config in gpu_partition_config.this : config.partition_vram_mib >= 3500])
+    error_message = "The partitions have ${jsonencode({ for name, config in gpu_partition_config.this : name => config.partition_vram_mib })}."
   }
 }
 

@@ -24,7 +24,7 @@ module "right_size" {
   workloads = {
     llm     = { kind = "mig", count = 1, profile = "3g.40gb" }
     embed   = { kind = "mig", count = 3, profile = "1g.10gb" }
-    jupyter = { kind = "share", count = 4, memory_mib = 16000, threads = 25, label = "research" }
+    jupyter = { kind = "share", count = 4, memory_mib = 16000, threads = 25 }
   }
   on_destroy = "restore"
 }
