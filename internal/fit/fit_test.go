@@ -135,7 +135,13 @@ func TestWrongDemands(t *testing.T) {
 		"spare_hosts is -1": {SpareHosts: -1},
 		"spare_hosts is 2, and 2 hosts would be none left": {SpareHosts: 2},
 		`keep: host "h01" has no GPU "g7". Did you mean`:   {Keep: fit.Layouts{"h01": {"g7": {Kind: gpu.KindMPS}}}},
-		`keep: there is no host "h1"`:                      {Keep: fit.Layouts{"h1": {"g7": {Kind: gpu.KindMPS}}}},
+		`keep: GPU "g1" of host "h01": 9 instances of 3g.20gb, but the GPU takes 2 at most`: {
+			Keep: fit.Layouts{"h01": {"g1": {Kind: gpu.KindMIG, MIG: &fit.MIG{Profiles: map[string]int{"3g.20gb": 9}}}}},
+		},
+		`keep: GPU "g1" of host "h01": partition_count is 5, which the GPU does not take`: {
+			Keep: fit.Layouts{"h01": {"g1": {Kind: gpu.KindGPUP, GPUP: &fit.GPUP{PartitionCount: 5}}}},
+		},
+		`keep: there is no host "h1"`: {Keep: fit.Layouts{"h1": {"g7": {Kind: gpu.KindMPS}}}},
 	} {
 		if _, err := fit.Solve(hosts, []fit.Demand{some}, o); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%+v: %v", o, err)

@@ -241,13 +241,32 @@ func (p *problem) addHosts(hosts []gpu.Host, keep Layouts) error {
 	return nil
 }
 
-// keepOfHost finds layouts to keep of GPUs that the host has not.
+// keepOfHost finds layouts to keep of GPUs that the host has not, and such as no GPU of theirs can have.
 func keepOfHost(h *gpu.Host, keep Layouts) error {
 	for _, id := range slices.Sorted(maps.Keys(keep[h.Name])) {
-		if _, ok := h.GPU(id); !ok {
+		g, ok := h.GPU(id)
+		if !ok {
 			ids := words.Each(h.GPUs, func(g gpu.GPU) string { return g.ID })
 			return fmt.Errorf("keep: host %q has no GPU %q. %s", h.Name, id, words.Instead(id, ids, ""))
 		}
+		if err := keep[h.Name][id].possible(g); err != nil {
+			return fmt.Errorf("keep: GPU %q of host %q: %w", id, h.Name, err)
+		}
+	}
+	return nil
+}
+
+// possible finds a layout that a GPU cannot have.
+func (l Layout) possible(g *gpu.GPU) error {
+	if err := l.Check(); err != nil {
+		return err
+	}
+	if l.MIG != nil {
+		_, err := placement.PlaceMIG(placement.MIGProfiles(g), nil, l.MIG.Profiles)
+		return err
+	}
+	if l.GPUP != nil && (g.Partitionable == nil || !slices.Contains(g.Partitionable.ValidCounts, l.GPUP.PartitionCount)) {
+		return fmt.Errorf("partition_count is %d, which the GPU does not take", l.GPUP.PartitionCount)
 	}
 	return nil
 }
