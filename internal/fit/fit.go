@@ -220,6 +220,8 @@ func (l Layout) String() string {
 		return strings.Join(parts, " + ")
 	case l.MPS != nil:
 		return "shared by MPS"
+	case l.Kind != WholeGPU:
+		return string(l.Kind)
 	}
 	return "whole"
 }

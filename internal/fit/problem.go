@@ -357,15 +357,18 @@ func layoutOf(h *gpu.Host, g *gpu.GPU) *Layout {
 		for i := range g.MIG.Instances {
 			profiles[g.MIG.Instances[i].Profile]++
 		}
-		if len(profiles) == 0 {
-			return nil
-		}
 		return &Layout{Kind: gpu.KindMIG, MIG: &MIG{profiles}}
 	}
 	for c := range h.ClaimsOf(gpu.ClaimConfig) {
 		if c.Want.Config != nil && c.Covers(g.ID) && c.Want.Config.Kind == gpu.KindMPS {
 			return mpsLayout()
 		}
+		if c.Want.Config != nil && c.Covers(g.ID) && c.Want.Config.Kind == gpu.KindTimeSlicing {
+			return &Layout{Kind: gpu.KindTimeSlicing} // of no use here, and a change to anything else
+		}
+	}
+	if g.VGPU != nil && len(g.VGPU.Instances) > 0 {
+		return &Layout{Kind: gpu.KindVGPU}
 	}
 	part := g.Partitionable
 	if part != nil && h.Platform != gpu.Linux && !part.Paravirtual && (part.Count > 1 || g.Status == gpu.Partitioned) {
