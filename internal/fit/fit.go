@@ -152,6 +152,9 @@ func (p *problem) find(need []int) (*solution, bool) {
 	best := p.greedy(need)
 	atLeast := p.atLeast(need)
 	if len(p.gpus) <= exactGPUs && (best == nil || best.used > atLeast || best.changes > p.leastChanges(best.used)) && !p.impossible(need) {
+		if best != nil && best.used > atLeast {
+			atLeast = max(atLeast, p.apart(need))
+		}
 		best = p.search(need, best, atLeast)
 	}
 	if best == nil {
@@ -159,6 +162,25 @@ func (p *problem) find(need []int) (*solution, bool) {
 	}
 	best.atLeast = max(best.atLeast, min(atLeast, best.used))
 	return best, true
+}
+
+// apart is how many GPUs are needed at least, by what each kind needs alone: a GPU is of one kind.
+func (p *problem) apart(need []int) int {
+	total := 0
+	for _, kind := range kinds {
+		only := make([]int, len(need))
+		for _, t := range p.of[kind] {
+			only[t] = need[t]
+		}
+		least := p.atLeast(only)
+		if best := p.greedy(only); best != nil && best.used > least && p.wants(kind, only) {
+			if best = p.search(only, best, least); p.searched {
+				least = best.used
+			}
+		}
+		total += least
+	}
+	return total
 }
 
 // partly places as many units as it can, and says of each type how many have no place.

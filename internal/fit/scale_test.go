@@ -130,3 +130,36 @@ func TestAMixOnAThousandHosts(t *testing.T) {
 		t.Errorf("fits is %v: %v", got.Fits, err)
 	}
 }
+
+// Mixes of kinds on 64 GPUs are placed on as few as can be, and that is proved.
+func TestMixesOnSixtyFourGPUsAreProved(t *testing.T) {
+	t.Parallel()
+	hosts, err := fit.Hosts(hostsOf("", 8, 8, "H100 80GB HBM3"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	seeds := uint64(40)
+	if testing.Short() {
+		seeds = 8
+	}
+	for seed := range seeds {
+		r := rand.New(rand.NewPCG(seed, 9))
+		var demands []fit.Demand
+		for i := range 1 + r.IntN(5) {
+			d := fit.Demand{Name: fmt.Sprint(i), Count: 1 + r.IntN(30)}
+			switch r.IntN(3) {
+			case 0:
+				d.Kind, d.Profile = fit.Instances, []string{"1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb"}[r.IntN(5)]
+			case 1:
+				d.Kind, d.MemoryMiB, d.Threads = fit.Shares, 1000+r.Int64N(50_000), float64(r.IntN(60))
+			default:
+				d.Kind, d.GPUs, d.Count = fit.Whole, 1+r.IntN(4), 1+r.IntN(5)
+			}
+			demands = append(demands, d)
+		}
+		got, err := fit.Solve(hosts, demands, fit.Options{})
+		if err != nil || got.Fits == nil || got.AtLeast != got.GPUs && *got.Fits {
+			t.Errorf("seed %d: %v: %d GPUs, at least %d: %s", seed, err, got.GPUs, got.AtLeast, got.Reason)
+		}
+	}
+}
