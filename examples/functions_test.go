@@ -59,6 +59,16 @@ func TestFunctionExamples(t *testing.T) {
 			`NodeName=nb01 Name=shard Count=4 File=/dev/nvidia0\n",
 				"gres_types": "gpu,shard", "gres": {"nb01": "gpu:t4:2,shard:4"}, "cgroup_conf": "ConstrainDevices=yes\n"
 			}}`,
+		"fit": `{
+			"fits": true,
+			"layouts": {
+				"a2-4-partitions": {"hv01": ["PCIROOT(16)#PCI(0000)#PCI(0000)"], "hv02": ["PCIROOT(16)#PCI(0000)#PCI(0000)"]},
+				"h100-80gb-hbm3-2-x-3g-40gb": {"hgx01": ["gpu0"], "hgx02": ["gpu0"]},
+				"h100-80gb-hbm3-shared-by-mps": {"hgx01": ["gpu1"], "hgx02": ["gpu1"]}
+			},
+			"missing": "Missing: 2 more partitions of 3500 MiB, or one more NVIDIA A2. What binds: the number of partitions of 3500 MiB or more ` +
+			`that GPUs have at most."
+		}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -82,5 +92,5 @@ func TestFunctionExamples(t *testing.T) {
 			e.WantNoChanges()
 		})
 	}
-	wantFolders(t, "functions", "device_plugin_config", "dra_resources", "from_mig_parted", "mig_parted_config", "slurm_gres")
+	wantFolders(t, "functions", "device_plugin_config", "dra_resources", "fit", "from_mig_parted", "mig_parted_config", "slurm_gres")
 }

@@ -37,7 +37,7 @@ func modules(t *testing.T) []string {
 			out = append(out, e.Name())
 		}
 	}
-	if len(out) != 5 {
+	if len(out) != 6 {
 		t.Fatalf("the modules are %q", out)
 	}
 	return out
@@ -160,6 +160,10 @@ func TestModulesRefuseTheImpossible(t *testing.T) {
 		{
 			"an unknown VM of a site", "edge-site", `["vision-01"]`, `["vision-10"]`,
 			"The vms and containers name VMs that host edge01 does not have: vision-10.",
+		},
+		{
+			"an instance that does not fit", "right-size", `count = 1, profile`, `count = 9, profile`,
+			"The workloads do not fit. Missing: 3 more 1g.10gb and 3 more 3g.40gb, or 2 more NVIDIA H100 80GB HBM3. What binds: memory slices",
 		},
 		{
 			"a mixed site", "edge-site", `"edge01"`, `"edge02"`,

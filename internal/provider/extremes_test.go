@@ -61,6 +61,14 @@ var bases = map[string][]string{
 	"function dra_resources": {
 		`[{"name":"mig","gpus":{"hgx01":{"gpus":{"GPU-1":{"layout":"mig","instances":[{"profile":"1g.10gb","start":1,"memory_mib":9984}]}}}}}]`,
 	},
+	"function fit": {
+		`[[{"name":"a","gpus":[{"id":"g","model":"A30"},{"id":"h","model":"A30"}]},{"name":"b","gpus":[{"id":"g","model":"A2"}]}],` +
+			`[{"name":"p","count":1,"kind":"gpu_p","vram_mib":2000},{"name":"m","count":1,"kind":"mig","profile":"1g.6gb"},` +
+			`{"name":"s","count":1,"kind":"share","memory_mib":2000,"threads":20}],{"spare_hosts":0}]`,
+		`[[{"name":"a","gpus":[{"id":"g","model":"A30"}]},{"name":"b","gpus":[{"id":"g","model":"A2"}]}],` +
+			`[{"name":"w","count":1,"kind":"gpu","gpus":1}],` +
+			`{"keep":{"a":{"g":{"kind":"mig","mig":{"profiles":{"1g.6gb":2}}}},"b":{"g":{"kind":"gpu_p","gpu_p":{"partition_count":4}}}}}]`,
+	},
 	"function mig_parted_config": {`[{"all":[{"devices":[0,1],"mig_enabled":true,"profiles":{"1g.10gb":2}}]}]`},
 	"function slurm_gres": {
 		`[[{"name":"gpu01","gpus":[{"device":0,"type":"a100","mps":100},{"device":2,"mig":[{"type":"1g.10gb","capabilities":[30,31]}]}]}]]`,

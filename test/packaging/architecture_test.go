@@ -28,7 +28,7 @@ var layers = []struct {
 	{"Terraform", []string{"provider"}},
 	{"many hosts", []string{"adopt", "fleet", "connect", "fleetmap"}},
 	{"one host", []string{"agent"}},
-	{"what may be, and what a change does: pure", []string{"rules", "whatif", "change", "placement"}},
+	{"what may be, and what a change does: pure", []string{"rules", "whatif", "change", "fit", "placement"}},
 	{"platforms", []string{"backend/hyperv", "backend/nvidia", "backend/simulated", "backend"}},
 	{"files of other programs", []string{"cdi", "deviceplugin", "dra", "lint", "migparted", "mpsconf", "slurm"}},
 	{"vocabulary", []string{"assumptions", "catalog", "document", "gpu", "utilization", "words"}},

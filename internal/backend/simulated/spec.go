@@ -219,7 +219,7 @@ func newGPU(m catalog.Model, platform gpu.Platform, host, n int) (gpu.GPU, error
 		g.Partitionable = &gpu.Partitionable{
 			Name:        fmt.Sprintf(`\\?\PCI#VEN_%s&DEV_%s#4&%d&0&0000#{064092b3-625e-43bf-9eb5-dc845897dd59}`, g.PCI.Vendor, g.PCI.Device, n+1),
 			ValidCounts: slices.Clone(m.PartitionCounts), Count: count,
-			VRAM: capacity(uint64(m.VRAM) / 100 * 92 >> 20 << 20), Encode: capacity(1600), Decode: capacity(1600), Compute: capacity(16000),
+			VRAM: capacity(uint64(m.PartitionedVRAM())), Encode: capacity(1600), Decode: capacity(1600), Compute: capacity(16000),
 		}
 	}
 	return g, nil

@@ -177,6 +177,13 @@ func scalar[T any](v tftypes.Value, of tftypes.Type, otherwise string) (out T, e
 	return out, err
 }
 
+// decimal reads a number that may have digits after the point.
+func decimal(v tftypes.Value) (float64, error) {
+	n, err := scalar[big.Float](v, tftypes.Number, "a number is wanted")
+	f, _ := n.Float64()
+	return f, err
+}
+
 // whole reads a whole number that is small enough for any GPU.
 func whole(v tftypes.Value) (int, error) {
 	if v.IsNull() || !v.Type().Is(tftypes.Number) {
