@@ -29,6 +29,9 @@ func TestFunctionExamples(t *testing.T) {
 			"time_slicing": "version: v1\nflags:\n  migStrategy: mixed\nsharing:\n  timeSlicing:\n` +
 			`    renameByDefault: true\n    failRequestsGreaterThanOne: true\n    resources:\n` +
 			`      - name: nvidia.com/gpu\n        replicas: 4\n      - name: nvidia.com/mig-1g.10gb\n        replicas: 2\n"}`,
+		"from_device_plugin_config": `{
+			"config": "version: v1\nsharing:\n  timeSlicing:\n    failRequestsGreaterThanOne: true\n    resources:\n` +
+			`      - name: nvidia.com/gpu\n        replicas: 4\n"}`,
 		"dra_resources": `{"manifests": "` +
 			`apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata:\n  name: inference-1g.10gb\nspec:\n  selectors:\n    - cel:\n        ` +
 			`expression: device.driver == \"gpu.nvidia.com\" && device.attributes[\"gpu.nvidia.com\"].type == \"mig\" && ` +
@@ -82,5 +85,5 @@ func TestFunctionExamples(t *testing.T) {
 			e.WantNoChanges()
 		})
 	}
-	wantFolders(t, "functions", "device_plugin_config", "dra_resources", "from_mig_parted", "mig_parted_config", "slurm_gres")
+	wantFolders(t, "functions", "device_plugin_config", "dra_resources", "from_device_plugin_config", "from_mig_parted", "mig_parted_config", "slurm_gres")
 }

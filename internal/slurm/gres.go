@@ -324,6 +324,9 @@ func validType(name string) bool {
 	return typeName.MatchString(name) && !amount.MatchString(name) && !strings.EqualFold(name, "no_consume")
 }
 
+// TypeOf is the type that Slurm gives the GPUs of a model where it asks the driver: "nvidia_h100_80gb_hbm3".
+func TypeOf(model string) string { return strings.ToLower(strings.ReplaceAll(model, " ", "_")) }
+
 // whyNoType says more of a name that is no type, where that does not show.
 func whyNoType(name string) string {
 	if amount.MatchString(name) {

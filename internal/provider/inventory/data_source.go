@@ -385,7 +385,8 @@ func describe(h *gpu.Host) hostModel {
 			Status: string(g.Status), InstancePath: g.InstancePath,
 			DriverVersion: g.Driver.Version, Dismounted: g.Dismounted, ValidCounts: []int64{}, Problem: object.NilIfEmpty(g.Problem),
 			Address: object.NilIfEmpty(g.Address), Minor: object.Int64FromInt(g.Minor).ValueInt64Pointer(), Path: object.NilIfEmpty(g.DevicePath()),
-			Cores: object.NilIfEmpty(g.Cores), NUMANode: object.Int64FromInt(g.NUMANode).ValueInt64Pointer(), MIGInstances: []instanceModel{}, Processes: []processModel{}, VGPUs: []vgpuModel{},
+			Cores: object.NilIfEmpty(g.Cores), NUMANode: object.Int64FromInt(g.NUMANode).ValueInt64Pointer(),
+			MIGInstances: []instanceModel{}, Processes: []processModel{}, VGPUs: []vgpuModel{},
 			ComputeMode: object.NilIfEmpty(g.ComputeMode), TimeSlice: object.NilIfEmpty(g.TimeSlice),
 			ComputeCapability: object.NilIfEmpty(g.ComputeCapability),
 		}
