@@ -23,8 +23,8 @@ func (fromDevicePluginConfig) Definition(_ context.Context, _ function.Definitio
 	resp.Definition = function.Definition{
 		Summary: "Reads a configuration of NVIDIA's Kubernetes device plugin",
 		MarkdownDescription: "Reads a configuration file of NVIDIA's device plugin for Kubernetes and returns it as `device_plugin_config` " +
-			"takes it; what the file does not say is null. Written again it says the same, its resources sorted by their full names. The file is read " +
-			"as the plugin reads it, by YAML 1.1. What the plugin refuses is an error, and so is what it would pass over without a word, as " +
+			"takes it; what the file does not say is null. Written again it says the same, its resources sorted by their full names. The file is " +
+			"read as the plugin reads it, by YAML 1.1. What the plugin refuses is an error, and so is what it would pass over without a word, as " +
 			"`devices` and `rename` of a resource, and what `device_plugin_config` has no place for, as flags of GPU feature discovery. The " +
 			"plugin's own parser (v0.19.0) has judged the texts.",
 		Parameters: []function.Parameter{

@@ -44,7 +44,9 @@ output "plugin" {
 output "dra" {
   value = provider::gpu::dra_resources({ name = "ml", gpus = local.gpus }) == provider::gpu::dra_resources({
     name = "ml"
-    gpus = [local.gpus, { for host, on in data.gpu_inventory.all.inventory : host => { gpus = { for id, g in on.gpus : id => g if g.mig_enabled } } }]
+    gpus = [local.gpus, { for host, on in data.gpu_inventory.all.inventory : host => {
+      gpus = { for id, g in on.gpus : id => g if g.mig_enabled }
+    } }]
   })
 }`,
 		ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
@@ -86,11 +88,11 @@ func TestAMistakeIsToldBeforeTheHardwareChanges(t *testing.T) {
 	r := rig.New(t, rig.HGX(rig.H100, 2))
 	config := r.Block() + rig.MIGOf("ml", rig.Balanced)
 	for call, says := range map[string]string{
-		`slurm_gres([{ name = "gpu 01", gpus = gpu_partition_config.ml.gpus["hgx01"].gpus }])`:               `it is not the name of a node`,
-		`slurm_gres([{ name = "gpu01", autodetect = "off", gpus = gpu_partition_config.ml.gpus["hgx01"] }])`: `there is no attribute "autodetect"`,
-		`mig_parted_config({ ml = { model = ["A100"], profiles = gpu_partition_config.ml.gpus } })`:          `there is no attribute "model"`,
-		`device_plugin_config({ mig_strategy = "mixd", gpus = gpu_partition_config.ml.gpus })`:               `mig_strategy is "mixd"`,
-		`dra_resources({ name = "ML", gpus = gpu_partition_config.ml.gpus })`:                                `"ML" is not a name`,
+		`slurm_gres([{ name = "gpu 01", gpus = gpu_partition_config.ml.gpus["hgx01"].gpus }])`:      `it is not the name of a node`,
+		`slurm_gres([{ name = "gpu01", autodetect = "off", gpus = gpu_partition_config.ml.gpus }])`: `there is no attribute "autodetect"`,
+		`mig_parted_config({ ml = { model = ["A100"], profiles = gpu_partition_config.ml.gpus } })`: `there is no attribute "model"`,
+		`device_plugin_config({ mig_strategy = "mixd", gpus = gpu_partition_config.ml.gpus })`:      `mig_strategy is "mixd"`,
+		`dra_resources({ name = "ML", gpus = gpu_partition_config.ml.gpus })`:                       `"ML" is not a name`,
 	} {
 		pattern := `(?i)` + strings.ReplaceAll(regexp.QuoteMeta(says), " ", `\s+`)
 		r.Steps(resource.TestStep{
@@ -114,9 +116,10 @@ locals {
     GPU-2 = { model = "H100 80GB HBM3", device_minor = 1, layout = "mig:off", instances = [] }
   } } }
   empty = { n1 = { gpus = { GPU-1 = { model = "H100 80GB HBM3", device_minor = 0, layout = "mig:none", instances = [] } } } }
+  two = [{ profile = "3g.40gb", capabilities = null }]
   dark = { n1 = { gpus = {
     GPU-1 = { model = "H100 80GB HBM3", device_minor = null, layout = "mig:off", instances = [] }
-    GPU-2 = { model = "H100 80GB HBM3", device_minor = 1, layout = "mig:3g.40gb@0", instances = [{ profile = "3g.40gb", capabilities = null }] }
+    GPU-2 = { model = "H100 80GB HBM3", device_minor = 1, layout = "mig:3g.40gb@0", instances = local.two }
   } } }
   vm = { n1 = { platform = "linux", gpus = {
     GPU-1 = { model = "L40S", device_minor = 0, mig_enabled = null, vgpus = [{ type = "L40S-12Q" }] }

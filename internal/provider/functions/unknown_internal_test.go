@@ -141,6 +141,19 @@ func TestPartsOfARightArgumentAreRight(t *testing.T) {
 		{"dra_resources", writeDRA, []any{
 			m{"name": "ml", "namespace": "team", "gpus": someConfig}, m{"name": "ml", "gpus": l{someConfig, someInventory}},
 		}},
+		{"container_unit", func(v tftypes.Value) (any, error) {
+			fields, err := object(v)
+			if err != nil {
+				return nil, err
+			}
+			out, _, err := writeUnit(fields["share"], fields["container"])
+			return out, err
+		}, []any{
+			m{"share": m{"name": "chat", "cdi_device": "gpufleet.com/share=chat"}, "container": m{
+				"image": "debian", "command": l{"a", "b"}, "environment": m{"A": "b"}, "volumes": l{"/a:/b"}, "restart": "no",
+			}},
+			m{"share": "gpufleet.com/share=a:b", "container": m{"name": "chat", "image": "debian", "ports": l{"80:80"}, "engine": "docker"}},
+		}},
 		{"device_plugin_config", writePlugin, []any{
 			m{"gpus": someConfig, "time_slicing": m{"resources": m{"nvidia.com/mig-3g.40gb": 2}}},
 			m{"gpus": l{someInventory, someConfig}, "mig_strategy": "single", "time_slicing": m{
