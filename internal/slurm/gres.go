@@ -56,7 +56,7 @@ type Gres struct {
 	Cgroup string
 }
 
-// CUDA_VISIBLE_DEVICES of a job is the position of its GPU among those of the node in gres.conf,
+// CUDA_VISIBLE_DEVICES of a job is the position of its GPU among those of the node in gres.conf, one type after the other,
 // and counts from 0 in each job where this is on: only then does it name the job's own GPU.
 const confine = "ConstrainDevices=yes\n"
 
