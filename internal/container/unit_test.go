@@ -176,7 +176,7 @@ func TestComposeStartsIt(t *testing.T) {
 func TestShellStartsIt(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("sh"); err != nil {
-		t.Skip("there is no shell")
+		t.Skip("there is no sh: apt-get install --no-install-recommends dash")
 	}
 	all, texts := containers(t, func(out container.Texts) string { return out.Command })
 	var script strings.Builder
@@ -204,7 +204,7 @@ func TestShellStartsIt(t *testing.T) {
 func TestSystemdVerifiesIt(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
-		t.Skip("there is no systemd-analyze: apt-get install systemd")
+		t.Skip("there is no systemd-analyze: apt-get install --no-install-recommends systemd")
 	}
 	dir := t.TempDir()
 	verify := []string{"verify", "--man=no", "--recursive-errors=no"}
@@ -212,7 +212,7 @@ func TestSystemdVerifiesIt(t *testing.T) {
 		c := aContainer.Example(seed)
 		c.Engine = "" // verify wants the program to be there
 		if _, err := os.Stat("/usr/bin/podman"); err != nil {
-			t.Skip("there is no podman: apt-get install podman")
+			t.Skip("there is no podman: apt-get install --no-install-recommends podman")
 		}
 		out, err := container.Render(&c)
 		if err != nil {
