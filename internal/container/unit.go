@@ -103,8 +103,8 @@ func (c *Container) check() error {
 	}
 	for _, word := range c.Command {
 		if word == "" {
-			return errors.New("command: an argument is empty, which Podman's Quadlet (5.4.2) drops without a word; leave it out, or have the " +
-				"image start a script")
+			return errors.New("command: an argument is empty, which Podman's Quadlet (5.4.2) takes for the end of the command; leave it out, or " +
+				"have the image start a script")
 		}
 		if strings.ContainsFunc(word, unicode.IsControl) {
 			return fmt.Errorf("command: %q has a line break or another control character, which a unit has no place for", word)
