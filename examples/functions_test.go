@@ -32,7 +32,8 @@ func TestFunctionExamples(t *testing.T) {
 		"container_unit": `{
 			"quadlet": "[Unit]\nDescription=Container chat on the GPU share gpufleet.com/share=chat\nWants=network-online.target\n` +
 			`After=network-online.target gpu-agent-reconcile.service\n\n[Container]\nContainerName=chat\n` +
-			`Image=docker.io/vllm/vllm-openai:v0.11.0\nAddDevice=gpufleet.com/share=chat\nVolume=/srv/models:/models:ro\nPublishPort=127.0.0.1:8000:8000\nExec=--model /models/chat\n\n` +
+			`Image=docker.io/vllm/vllm-openai:v0.11.0\nAddDevice=gpufleet.com/share=chat\nVolume=/srv/models:/models:ro\n` +
+			`PublishPort=127.0.0.1:8000:8000\nExec=--model /models/chat\n\n` +
 			`[Service]\nRestart=always\n\n[Install]\nWantedBy=multi-user.target\n",
 			"compose": "services:\n  chat:\n    container_name: chat\n    image: docker.io/vllm/vllm-openai:v0.11.0\n    devices:\n` +
 			`      - gpufleet.com/share=chat\n    command:\n      - --model\n      - /models/chat\n    volumes:\n` +

@@ -27,8 +27,8 @@ func NewSlurmGres() function.Function {
 			"what they have beyond it;\n" +
 			"- `cgroup_conf`: what `cgroup.conf` has to say, with `task/cgroup` among the plugins in `TaskPlugin` of `slurm.conf`. " +
 			"`CUDA_VISIBLE_DEVICES` of a job is the position of its GPU among those of its node here, one type after the other, MIG " +
-			"devices included, and no number of a device; it names the job's own only where `ConstrainDevices=yes` closes the others to the job. GPUs of a node that are " +
-			"not listed stay open to its jobs even so, and come first if their numbers are lower.\n\n" +
+			"devices included, and no number of a device; it names the job's own only where `ConstrainDevices=yes` closes the others to " +
+			"the job. GPUs of a node that are not listed stay open to its jobs even so, and come first if their numbers are lower.\n\n" +
 			"Seen with Slurm 22.05.8 and 24.11.5.",
 		Parameters: []function.Parameter{
 			anything("nodes", "Either GPUs by host, as attribute `gpus` of a `gpu_partition_config` or attribute `inventory` of a "+
