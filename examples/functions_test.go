@@ -29,6 +29,20 @@ func TestFunctionExamples(t *testing.T) {
 			"time_slicing": "version: v1\nflags:\n  migStrategy: mixed\nsharing:\n  timeSlicing:\n` +
 			`    renameByDefault: true\n    failRequestsGreaterThanOne: true\n    resources:\n` +
 			`      - name: nvidia.com/gpu\n        replicas: 4\n      - name: nvidia.com/mig-1g.10gb\n        replicas: 2\n"}`,
+		"container_unit": `{
+			"quadlet": "[Unit]\nDescription=Container chat on the GPU share gpufleet.com/share=chat\nWants=network-online.target\n` +
+			`After=network-online.target gpu-agent-reconcile.service\n\n[Container]\nContainerName=chat\n` +
+			`Image=docker.io/vllm/vllm-openai:v0.11.0\nAddDevice=gpufleet.com/share=chat\nVolume=/srv/models:/models:ro\n` +
+			`PublishPort=127.0.0.1:8000:8000\nExec=--model /models/chat\n\n` +
+			`[Service]\nRestart=always\n\n[Install]\nWantedBy=multi-user.target\n",
+			"compose": "services:\n  chat:\n    container_name: chat\n    image: docker.io/vllm/vllm-openai:v0.11.0\n    devices:\n` +
+			`      - gpufleet.com/share=chat\n    command:\n      - --model\n      - /models/chat\n    volumes:\n` +
+			`      - /srv/models:/models:ro\n    ports:\n      - \"127.0.0.1:8000:8000\"\n    restart: \"always\"\n",
+			"docker_run": "docker run --detach --name chat --restart always --device gpufleet.com/share=chat --volume /srv/models:/models:ro ` +
+			`--publish 127.0.0.1:8000:8000 docker.io/vllm/vllm-openai:v0.11.0 --model /models/chat"}`,
+		"from_device_plugin_config": `{
+			"config": "version: v1\nsharing:\n  timeSlicing:\n    failRequestsGreaterThanOne: true\n    resources:\n` +
+			`      - name: nvidia.com/gpu\n        replicas: 4\n"}`,
 		"dra_resources": `{"manifests": "` +
 			`apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata:\n  name: inference-1g.10gb\nspec:\n  selectors:\n    - cel:\n        ` +
 			`expression: device.driver == \"gpu.nvidia.com\" && device.attributes[\"gpu.nvidia.com\"].type == \"mig\" && ` +
@@ -92,5 +106,6 @@ func TestFunctionExamples(t *testing.T) {
 			e.WantNoChanges()
 		})
 	}
-	wantFolders(t, "functions", "device_plugin_config", "dra_resources", "fit", "from_mig_parted", "mig_parted_config", "slurm_gres")
+	wantFolders(t, "functions", "container_unit", "device_plugin_config", "dra_resources", "fit", "from_device_plugin_config", "from_mig_parted",
+		"mig_parted_config", "slurm_gres")
 }

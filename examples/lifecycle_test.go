@@ -1,6 +1,7 @@
 package examples_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -263,6 +264,25 @@ func TestLinuxHGXExample(t *testing.T) {
 			t.Errorf("GPU %s is still in MIG mode", g.ID)
 		}
 	}
+}
+
+func TestSlurmMIGExample(t *testing.T) {
+	t.Parallel()
+	dir := examplesDir + "/slurm-mig"
+	e := copyExample(t, dir+"/fleet.json", dir+"/main.tf")
+	e.Apply()
+	conf := e.Ok("output", "-json", "gres_conf")
+	for _, g := range e.fleet.Host("gpu01").GPUs {
+		for _, i := range g.MIG.Instances {
+			files := fmt.Sprintf("Type=%s MultipleFiles=%s,/dev/nvidia-caps/nvidia-cap%d,/dev/nvidia-caps/nvidia-cap%d Cores=%s\\n",
+				i.Profile, g.DevicePath(), i.Minor, i.Compute[0].Minor, g.Cores)
+			rig.WantSaid(t, conf, files)
+		}
+	}
+	rig.WantSaid(t, e.Ok("output", "-json", "slurm_conf"), `"GresTypes=gpu"`,
+		`"NodeName=gpu01 Gres=gpu:2g.20gb:2,gpu:1g.10gb:4,gpu:3g.40gb:2"`, `"NodeName=gpu02 Gres=gpu:h100:2"`)
+	e.WantNoChanges()
+	e.Destroy()
 }
 
 func TestLinuxSharesExample(t *testing.T) {

@@ -71,21 +71,15 @@ func (d *Directory) capabilities(device *Device) ([]int, error) {
 	if device.Instance == nil {
 		return nil, nil
 	}
-	minors, err := os.ReadFile(d.path(migMinors))
+	found, err := ReadCapabilities(d.Root)
 	if err != nil {
-		return nil, fmt.Errorf("look up the capability devices of MIG: %w", err)
-	}
-	instance := fmt.Sprintf("gpu%d/gi%d/", device.Minor, device.Instance.GPU)
-	wanted := []string{instance + "access", fmt.Sprintf("%sci%d/access", instance, device.Instance.Compute)}
-	found := map[string]int{}
-	for line := range strings.Lines(string(minors)) {
-		name, number, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if minor, err := strconv.Atoi(number); err == nil {
-			found[name] = minor
-		}
+		return nil, err
 	}
 	var out []int
-	for _, name := range wanted {
+	for _, name := range []string{
+		InstanceCapability(device.Minor, device.Instance.GPU),
+		ComputeCapability(device.Minor, device.Instance.GPU, device.Instance.Compute),
+	} {
 		minor, ok := found[name]
 		if !ok {
 			return nil, fmt.Errorf("%s has no line %q: the driver knows no such MIG instance", migMinors, name)
@@ -93,6 +87,33 @@ func (d *Directory) capabilities(device *Device) ([]int, error) {
 		out = append(out, minor)
 	}
 	return out, nil
+}
+
+// ReadCapabilities reads the minors of the capability devices of MIG by the driver's names for them, on the host that lies
+// below a directory.
+func ReadCapabilities(root string) (map[string]int, error) {
+	minors, err := os.ReadFile(filepath.Join("/", root, migMinors))
+	if err != nil {
+		return nil, fmt.Errorf("look up the capability devices of MIG: %w", err)
+	}
+	found := map[string]int{}
+	for line := range strings.Lines(string(minors)) {
+		name, number, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if minor, err := strconv.Atoi(number); err == nil {
+			found[name] = minor
+		}
+	}
+	return found, nil
+}
+
+// InstanceCapability is the driver's name for what opens a GPU instance, by the minor of its GPU and its own id.
+func InstanceCapability(minor, instance int) string {
+	return fmt.Sprintf("gpu%d/gi%d/access", minor, instance)
+}
+
+// ComputeCapability is the same for a compute instance of it.
+func ComputeCapability(minor, instance, compute int) string {
+	return fmt.Sprintf("gpu%d/gi%d/ci%d/access", minor, instance, compute)
 }
 
 // path is where a path of the host is seen from here.

@@ -35,7 +35,7 @@ const (
 
 // standardMIGHost is what every scenario of MIG starts from.
 func standardMIGHost() gpu.Host {
-	return gpu.Host{
+	h := gpu.Host{
 		Name:     "node01",
 		Platform: gpu.Linux,
 		OS:       gpu.OS{Name: "Ubuntu 24.04.3 LTS", Version: "24.04"},
@@ -49,6 +49,10 @@ func standardMIGHost() gpu.Host {
 		Pools: []gpu.Pool{},
 		Units: []string{dcgm},
 	}
+	for i := range h.GPUs {
+		h.GPUs[i].Minor = &i
+	}
+	return h
 }
 
 func card(id, model, device, subsystem, address string, gigabytes gpu.Bytes, mig *gpu.MIG) gpu.GPU {

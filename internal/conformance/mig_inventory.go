@@ -39,6 +39,19 @@ func migInventoryScenarios() []migScenario {
 			then:  []migCheck{offers(h100A, profiles80GB())},
 		},
 		{
+			name:  "shows the numbers of the capability devices of instances, also of those that others made and divided",
+			given: []given{inMIG(h100A, h100B)},
+			first: []migAction{
+				create(h100A, mig1g, 0), create(h100A, mig1g, 1), destroy(h100A, mig1g, 0), create(h100A, mig2g, 2),
+				somebodyCreates(h100A, mig3g, 4), somebodyDivides(h100B, mig3g, 4, 1), create(h100B, mig1g, 0),
+			},
+			do: lookOnly,
+			then: []migCheck{
+				hasCapabilities(h100A, at(mig1g, 1), 2), hasCapabilities(h100A, at(mig2g, 2), 2), hasCapabilities(h100A, at(mig3g, 4), 2),
+				hasCapabilities(h100B, at(mig3g, 4), 2), hasCapabilities(h100B, at(mig1g, 0), 2),
+			},
+		},
+		{
 			name: "shows which GPUs have no MIG",
 			do:   lookOnly,
 			then: []migCheck{onTheCard(l40s, func(t *testing.T, g *gpu.GPU) {
@@ -160,7 +173,7 @@ func isTheCard(gpuID string) migCheck {
 	identity := func(g *gpu.GPU) gpu.GPU {
 		return gpu.GPU{
 			ID: g.ID, Model: g.Model, Vendor: g.Vendor, PCI: g.PCI, Address: g.Address, VRAM: g.VRAM,
-			Driver: g.Driver, ComputeMode: g.ComputeMode,
+			Driver: g.Driver, ComputeMode: g.ComputeMode, Minor: g.Minor,
 		}
 	}
 	return onTheCard(gpuID, func(t *testing.T, g *gpu.GPU) {
@@ -171,6 +184,17 @@ func isTheCard(gpuID string) migCheck {
 			t.Errorf("not the GPU that was given (-want +got):\n%s", diff)
 		}
 	})
+}
+
+// hasCapabilities looks for the numbers of an instance's capability devices; saneMIG sees to it that no two have the same.
+func hasCapabilities(gpuID string, p gpu.MIGPlacement, want int) migCheck {
+	return func(t *testing.T, b *migBench) {
+		t.Helper()
+		i, ok := instanceAt(&b.after, gpuID, p)
+		if got := i.Capabilities(); !ok || len(got) != want {
+			t.Errorf("GPU %s: the instance %s at %d has the capability devices %v, and %d were wanted", gpuID, p.Profile, p.Start, got, want)
+		}
+	}
 }
 
 // offers compares profiles in whatever order.

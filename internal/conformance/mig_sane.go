@@ -16,7 +16,7 @@ func saneMIG(t *testing.T, h gpu.Host) {
 	if h.Platform != gpu.Linux {
 		t.Errorf("the platform is %s", h.Platform)
 	}
-	uuids := map[string]bool{}
+	uuids, capabilities := map[string]bool{}, map[int]bool{}
 	for i := range h.GPUs {
 		g := &h.GPUs[i]
 		saneProcesses(t, g)
@@ -26,6 +26,12 @@ func saneMIG(t *testing.T, h gpu.Host) {
 		saneModes(t, g)
 		saneInstances(t, g)
 		for _, i := range g.MIG.Instances {
+			for _, minor := range i.Capabilities() {
+				if capabilities[minor] {
+					t.Errorf("GPU %s: the capability device %d of %+v is another's, too", g.ID, minor, i)
+				}
+				capabilities[minor] = true
+			}
 			for _, c := range i.Compute {
 				if uuids[c.UUID] || len(c.UUID) < 5 || c.UUID[:4] != "MIG-" {
 					t.Errorf("GPU %s: the UUID %q of a MIG device is used twice, or is none", g.ID, c.UUID)

@@ -43,28 +43,28 @@ type Config struct {
 
 // Flags are named as in the file. Nil leaves a flag to the plugin.
 type Flags struct {
-	FailOnInitError         *bool        `yaml:"failOnInitError,omitempty"`
-	MPSRoot                 *string      `yaml:"mpsRoot,omitempty"`
-	NVIDIADriverRoot        *string      `yaml:"nvidiaDriverRoot,omitempty"`
-	NVIDIADevRoot           *string      `yaml:"nvidiaDevRoot,omitempty"`
-	GDRCopyEnabled          *bool        `yaml:"gdrcopyEnabled,omitempty"`
-	GDSEnabled              *bool        `yaml:"gdsEnabled,omitempty"`
-	MOFEDEnabled            *bool        `yaml:"mofedEnabled,omitempty"`
-	DeviceDiscoveryStrategy *string      `yaml:"deviceDiscoveryStrategy,omitempty"`
-	Plugin                  *PluginFlags `yaml:"plugin,omitempty"`
+	FailOnInitError         *bool        `json:"failOnInitError" yaml:"failOnInitError,omitempty"`
+	MPSRoot                 *string      `json:"mpsRoot" yaml:"mpsRoot,omitempty"`
+	NVIDIADriverRoot        *string      `json:"nvidiaDriverRoot" yaml:"nvidiaDriverRoot,omitempty"`
+	NVIDIADevRoot           *string      `json:"nvidiaDevRoot" yaml:"nvidiaDevRoot,omitempty"`
+	GDRCopyEnabled          *bool        `json:"gdrcopyEnabled" yaml:"gdrcopyEnabled,omitempty"`
+	GDSEnabled              *bool        `json:"gdsEnabled" yaml:"gdsEnabled,omitempty"`
+	MOFEDEnabled            *bool        `json:"mofedEnabled" yaml:"mofedEnabled,omitempty"`
+	DeviceDiscoveryStrategy *string      `json:"deviceDiscoveryStrategy" yaml:"deviceDiscoveryStrategy,omitempty"`
+	Plugin                  *PluginFlags `json:"plugin" yaml:"plugin,omitempty"`
 }
 
 // PluginFlags are those that feature discovery, which reads the same file, has not.
 type PluginFlags struct {
-	PassDeviceSpecs *bool `yaml:"passDeviceSpecs,omitempty"`
+	PassDeviceSpecs *bool `json:"passDeviceSpecs" yaml:"passDeviceSpecs,omitempty"`
 	// DeviceListStrategy is how the plugin tells a container's devices to the runtime, nil for its own way.
-	DeviceListStrategy  Strategies `yaml:"deviceListStrategy,omitempty"`
-	DeviceIDStrategy    *string    `yaml:"deviceIDStrategy,omitempty"`
-	CDIAnnotationPrefix *string    `yaml:"cdiAnnotationPrefix,omitempty"`
-	NVIDIACTKPath       *string    `yaml:"nvidiaCTKPath,omitempty"`
-	ContainerDriverRoot *string    `yaml:"containerDriverRoot,omitempty"`
+	DeviceListStrategy  Strategies `json:"deviceListStrategy" yaml:"deviceListStrategy,omitempty"`
+	DeviceIDStrategy    *string    `json:"deviceIDStrategy" yaml:"deviceIDStrategy,omitempty"`
+	CDIAnnotationPrefix *string    `json:"cdiAnnotationPrefix" yaml:"cdiAnnotationPrefix,omitempty"`
+	NVIDIACTKPath       *string    `json:"nvidiaCTKPath" yaml:"nvidiaCTKPath,omitempty"`
+	ContainerDriverRoot *string    `json:"containerDriverRoot" yaml:"containerDriverRoot,omitempty"`
 	// SharedDevicesAllocationPolicy is not known to the plugin before v0.20.0, which passes over it.
-	SharedDevicesAllocationPolicy *string `yaml:"sharedDevicesAllocationPolicy,omitempty"`
+	SharedDevicesAllocationPolicy *string `json:"sharedDevicesAllocationPolicy" yaml:"sharedDevicesAllocationPolicy,omitempty"`
 }
 
 // Strategies are one or several.
@@ -265,4 +265,76 @@ func full(name string) string {
 		return name
 	}
 	return prefix + name
+}
+
+// GPU is a GPU of a node that has the file.
+type GPU struct {
+	Node, ID string
+	// MIG tells that it is in MIG mode, and Profiles are those of its instances.
+	MIG      bool
+	Profiles []string
+}
+
+// CheckGPUs finds what the plugin (v0.19.0) would refuse or misread on nodes with some GPUs.
+func (c *Config) CheckGPUs(gpus []GPU) error {
+	first, offered := map[string]*GPU{}, map[string]bool{}
+	for i := range gpus {
+		g := &gpus[i]
+		if c.MPS != nil && g.MIG {
+			return fmt.Errorf("mps: GPU %s on node %q is in MIG mode, and MIG devices are not shared by MPS: the plugin does not start on the "+
+				"node; share by time_slicing", g.ID, g.Node)
+		}
+		switch {
+		case c.MIGStrategy == "none" && g.MIG:
+			return fmt.Errorf("mig_strategy is \"none\", but GPU %s on node %q is in MIG mode: the plugin would offer it as a whole GPU, of "+
+				"which a container can use one MIG device; write \"mixed\"", g.ID, g.Node)
+		case c.MIGStrategy == "single":
+			if err := g.single(first); err != nil {
+				return err
+			}
+		}
+		if !g.MIG || c.MIGStrategy == "single" {
+			offered[whole] = true
+			continue
+		}
+		for _, p := range g.Profiles {
+			offered[mig+strings.ReplaceAll(p, "+", ".")] = true
+		}
+	}
+	for name, s := range map[string]*Sharing{"time_slicing": c.TimeSlicing, "mps": c.MPS} {
+		if s == nil || len(gpus) == 0 {
+			continue
+		}
+		for _, given := range slices.Sorted(maps.Keys(s.Replicas)) {
+			if !offered[full(given)] {
+				return fmt.Errorf("%s: no GPU in gpus is offered as %q, but as %s", name, given,
+					strings.Join(slices.Sorted(maps.Keys(offered)), ", "))
+			}
+		}
+	}
+	return nil
+}
+
+// single finds what the plugin refuses where all GPUs of a node have to have the same MIG devices. First are those that it compares
+// others with, by node.
+func (g *GPU) single(first map[string]*GPU) error {
+	if g.MIG && len(g.Profiles) == 0 {
+		return fmt.Errorf("mig_strategy is \"single\", but GPU %s on node %q is in MIG mode without an instance, with which the plugin does "+
+			"not start; write \"mixed\"", g.ID, g.Node)
+	}
+	other, there := first[g.Node]
+	if !there {
+		first[g.Node], other = g, g
+	}
+	if other.MIG != g.MIG {
+		return fmt.Errorf("mig_strategy is \"single\", but of GPU %s and GPU %s on node %q one is in MIG mode and one is not, with which the "+
+			"plugin does not start; write \"mixed\"", other.ID, g.ID, g.Node)
+	}
+	for _, p := range g.Profiles {
+		if p != other.Profiles[0] {
+			return fmt.Errorf("mig_strategy is \"single\", but node %q has MIG devices of %s and of %s, with which the plugin does not start; "+
+				"write \"mixed\"", g.Node, other.Profiles[0], p)
+		}
+	}
+	return nil
 }

@@ -11,30 +11,30 @@ import (
 
 // file is the file as YAML has it.
 type file struct {
-	Version string       `yaml:"version"`
-	Flags   *fileFlags   `yaml:"flags,omitempty"`
-	Sharing *fileSharing `yaml:"sharing,omitempty"`
+	Version string       `json:"version" yaml:"version"`
+	Flags   *fileFlags   `json:"flags" yaml:"flags,omitempty"`
+	Sharing *fileSharing `json:"sharing" yaml:"sharing,omitempty"`
 }
 
 type fileFlags struct {
-	MIGStrategy string `yaml:"migStrategy,omitempty"`
+	MIGStrategy string `json:"migStrategy" yaml:"migStrategy,omitempty"`
 	Flags       `yaml:",inline"`
 }
 
 type fileSharing struct {
-	TimeSlicing *fileResources `yaml:"timeSlicing,omitempty"`
-	MPS         *fileResources `yaml:"mps,omitempty"`
+	TimeSlicing *fileResources `json:"timeSlicing" yaml:"timeSlicing,omitempty"`
+	MPS         *fileResources `json:"mps" yaml:"mps,omitempty"`
 }
 
 type fileResources struct {
-	RenameByDefault            *bool          `yaml:"renameByDefault,omitempty"`
-	FailRequestsGreaterThanOne *bool          `yaml:"failRequestsGreaterThanOne,omitempty"`
-	Resources                  []fileResource `yaml:"resources"`
+	RenameByDefault            *bool          `json:"renameByDefault" yaml:"renameByDefault,omitempty"`
+	FailRequestsGreaterThanOne *bool          `json:"failRequestsGreaterThanOne" yaml:"failRequestsGreaterThanOne,omitempty"`
+	Resources                  []fileResource `json:"resources" yaml:"resources"`
 }
 
 type fileResource struct {
-	Name     string `yaml:"name"`
-	Replicas int    `yaml:"replicas"`
+	Name     string `json:"name" yaml:"name"`
+	Replicas int    `json:"replicas" yaml:"replicas"`
 }
 
 // Render writes a file that the plugin reads, its resources sorted.

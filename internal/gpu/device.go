@@ -50,6 +50,15 @@ type GPU struct {
 	MMIO MMIO `json:"mmio"`
 	// Address is the PCI address on Linux, "0000:1a:00.0".
 	Address string `json:"address,omitempty"`
+	// Minor is the number of the GPU's device node on Linux, 3 for /dev/nvidia3; nil where it is not known.
+	Minor *int `json:"minor,omitempty"`
+	// Cores are the CPU cores beside the GPU, "0-15,32-47". They are counted as Slurm counts them, package after
+	// package, and not as the kernel counts hardware threads. "" where they are not known.
+	Cores string `json:"cores,omitempty"`
+	// NUMANode is the NUMA node that the GPU is on; nil where it is on none, or where it is not known.
+	NUMANode *int `json:"numa_node,omitempty"`
+	// NVLinks are the NVLinks that are up, by what is at their other end; nil where there are none, or where they are not known.
+	NVLinks []NVLink `json:"nvlinks,omitempty"`
 	// MIG is nil when the GPU has no Multi-Instance GPU.
 	MIG *MIG `json:"mig,omitempty"`
 	// VGPU is nil when the host has no vGPU driver for the GPU.
@@ -73,6 +82,21 @@ type GPU struct {
 	HostDisplay bool `json:"host_display,omitempty"`
 	// Problem is the host's own word for a GPU that does not work ("" when it does).
 	Problem string `json:"problem,omitempty"`
+}
+
+// DevicePath is the GPU's device node on Linux, "" where it is not known.
+func (g *GPU) DevicePath() string {
+	if g.Minor == nil {
+		return ""
+	}
+	return "/dev/nvidia" + strconv.Itoa(*g.Minor)
+}
+
+// NVLink are the NVLinks that lead from a GPU to the same place.
+type NVLink struct {
+	// GPU is the id of the GPU at the other end; "" for NVSwitches, by which all GPUs of a host reach each other.
+	GPU   string `json:"gpu,omitempty"`
+	Count int    `json:"count"`
 }
 
 // ComputeMode is the driver's compute mode of a GPU.

@@ -48,6 +48,9 @@ type GPUInstance struct { //nolint:revive // NVIDIA calls it so
 	Start   int    `json:"start"`
 	Size    int    `json:"size"`
 	Memory  Bytes  `json:"memory,omitempty"` // 0 where it is not known
+	// Minor is the number of its capability device, 12 for /dev/nvidia-caps/nvidia-cap12; 0 where it is not known: the driver
+	// counts from 1.
+	Minor int `json:"minor,omitempty"`
 	// Compute are the compute instances. One that fills the GPU instance is what
 	// workloads see as the MIG device.
 	Compute []ComputeInstance `json:"compute_instances,omitempty"`
@@ -86,6 +89,21 @@ type ComputeInstance struct {
 	UUID string `json:"uuid"` // "MIG-..." of the MIG device
 	// Slices is the number of compute slices.
 	Slices int `json:"slices"`
+	// Minor is the number of its capability device, as a GPU instance has one; 0 where it is not known.
+	Minor int `json:"minor,omitempty"`
+}
+
+// Capabilities are the numbers of the capability devices that a process needs of a GPU instance: its own, and those of its
+// compute instances in their order. They are nil where one is not known.
+func (i *GPUInstance) Capabilities() []int {
+	out := []int{i.Minor}
+	for _, c := range i.Compute {
+		out = append(out, c.Minor)
+	}
+	if slices.Contains(out, 0) {
+		return nil
+	}
+	return out
 }
 
 // MIGPlacement is one wanted or existing GPU instance.

@@ -302,7 +302,7 @@ func (p *gpuProvider) DataSources(context.Context) []func() datasource.DataSourc
 
 func (p *gpuProvider) Functions(context.Context) []func() function.Function {
 	return []func() function.Function{
-		functions.NewDevicePluginConfig, functions.NewDRAResources, functions.NewFit, functions.NewFromMIGParted, functions.NewMIGPartedConfig,
-		functions.NewSlurmGres,
+		functions.NewContainerUnit, functions.NewDevicePluginConfig, functions.NewDRAResources, functions.NewFit,
+		functions.NewFromDevicePluginConfig, functions.NewFromMIGParted, functions.NewMIGPartedConfig, functions.NewSlurmGres,
 	}
 }

@@ -56,7 +56,7 @@ type Gres struct {
 	Cgroup string
 }
 
-// CUDA_VISIBLE_DEVICES of a job is the position of its GPU among those of the node in gres.conf,
+// CUDA_VISIBLE_DEVICES of a job is the position of its GPU among those of the node in gres.conf, one type after the other,
 // and counts from 0 in each job where this is on: only then does it name the job's own GPU.
 const confine = "ConstrainDevices=yes\n"
 
@@ -323,6 +323,9 @@ func (g *GPU) check(capabilities map[int]bool) error {
 func validType(name string) bool {
 	return typeName.MatchString(name) && !amount.MatchString(name) && !strings.EqualFold(name, "no_consume")
 }
+
+// TypeOf is the type that Slurm gives the GPUs of a model where it asks the driver: "nvidia_h100_80gb_hbm3".
+func TypeOf(model string) string { return strings.ToLower(strings.ReplaceAll(model, " ", "_")) }
 
 // whyNoType says more of a name that is no type, where that does not show.
 func whyNoType(name string) string {

@@ -30,7 +30,7 @@ var layers = []struct {
 	{"one host", []string{"agent"}},
 	{"what may be, and what a change does: pure", []string{"rules", "whatif", "change", "fit", "placement"}},
 	{"platforms", []string{"backend/hyperv", "backend/nvidia", "backend/simulated", "backend"}},
-	{"files of other programs", []string{"cdi", "deviceplugin", "dra", "lint", "migparted", "mpsconf", "slurm"}},
+	{"files of other programs", []string{"cdi", "container", "deviceplugin", "dra", "lint", "migparted", "mpsconf", "slurm"}},
 	{"vocabulary", []string{"assumptions", "catalog", "document", "gpu", "utilization", "words"}},
 }
 

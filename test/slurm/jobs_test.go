@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -98,6 +99,89 @@ func TestJobsOfTheDocumentedCluster(t *testing.T) {
 	c.waits("-w", "gpu03", "--gres=gpu:3g.40gb:2")
 	first.end()
 }
+
+// TestJobsOfTheMIGExample follows examples/slurm-mig from the layout to jobs: each gets an instance of the type that it asks for, which no
+// other has, and can open its devices and no other's; and so after the layout has changed.
+func TestJobsOfTheMIGExample(t *testing.T) {
+	needSlurm(t)
+	if !confines() {
+		t.Skip("this machine has no device controller of the first version of cgroups")
+	}
+	const dir = "../../examples/slurm-mig/"
+	text, err := os.ReadFile(dir + "main.tf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fleet, err := os.ReadFile(dir + "fleet.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "fleet.json")
+	if err := os.WriteFile(file, fleet, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	main := strings.Replace(string(text), `"fleet.json"`, strconv.Quote(file), 1)
+	outputs := rig.NewCLI(t, main)
+	t.Run("first", func(t *testing.T) { // a name that a path may have
+		outputs.Apply()
+		eachHasItsInstance(t, outputs)
+	})
+	t.Run("changed", func(t *testing.T) {
+		outputs.Write(strings.Replace(main, `{ "3g.40gb" = 1, "2g.20gb" = 1, "1g.10gb" = 2 }`, `{ "1g.10gb" = 3, "4g.40gb" = 1 }`, 1))
+		outputs.Apply()
+		eachHasItsInstance(t, outputs)
+	})
+}
+
+// eachHasItsInstance gives out all instances of gpu01 at once.
+func eachHasItsInstance(t *testing.T, outputs *rig.CLI) {
+	t.Helper()
+	conf := output[string](t, outputs, "gres_conf")
+	c := start(t, files{
+		gres: conf, cgroup: output[string](t, outputs, "cgroup_conf"), main: output[[]string](t, outputs, "slurm_conf"),
+	})
+	var instances []string
+	for line := range strings.Lines(conf) {
+		if strings.HasPrefix(line, "NodeName=gpu01 ") {
+			instances = append(instances, line)
+		}
+	}
+	if len(instances) != 8 {
+		t.Fatalf("gpu01 has %d instances:\n%s", len(instances), conf)
+	}
+	taken := map[int]bool{}
+	var running []job
+	for _, line := range instances {
+		kind := instanceType.FindStringSubmatch(line)[1]
+		j := c.run("-w", "gpu01", "--gres=gpu:"+kind+":1")
+		running = append(running, j)
+		at := slices.IndexFunc(instances, func(of string) bool { return slices.Equal(device.FindAllString(of, -1), j.open) })
+		if at < 0 || taken[at] || !strings.Contains(instances[at], " Type="+kind+" ") || j.environment["CUDA_VISIBLE_DEVICES"] != "0" {
+			t.Errorf("a job for %s can open %v and has %v; taken are %v of\n%s", kind, j.open, j.environment, taken, conf)
+		}
+		taken[at] = true
+	}
+	first := slices.Clone(instances)
+	position := func(kind string) int {
+		return slices.IndexFunc(first, func(of string) bool { return strings.Contains(of, " Type="+kind+" ") })
+	}
+	slices.SortStableFunc(instances, func(a, b string) int { // slurmd counts one type after the other
+		return position(instanceType.FindStringSubmatch(a)[1]) - position(instanceType.FindStringSubmatch(b)[1])
+	})
+	for _, j := range running {
+		at := slices.IndexFunc(instances, func(of string) bool { return slices.Equal(device.FindAllString(of, -1), j.open) })
+		if j.environment["SLURM_STEP_GPUS"] != strconv.Itoa(at) {
+			t.Errorf("a job has %v, want the position %d of\n%s", j.environment, at, strings.Join(instances, ""))
+		}
+	}
+	c.waits("-w", "gpu01", "--gres=gpu:1g.10gb:1")
+	for _, j := range running {
+		j.end()
+	}
+	c.sees(environment("0,1", "0,1"), nil, "-w", "gpu02", "--gres=gpu:h100:2").end()
+}
+
+var instanceType = regexp.MustCompile(` Type=(\S+) `)
 
 // TestNumbersArePositionsWithoutConstrainDevices holds what the pages say of such a cluster.
 func TestNumbersArePositionsWithoutConstrainDevices(t *testing.T) {

@@ -218,6 +218,7 @@ func (s *session) identify(d *device) {
 	}
 	if is, known := s.identities[d.ID]; known {
 		d.Model, d.Address, d.PCI, d.VRAM, d.ECC = is.Model, is.Address, is.PCI, is.VRAM, is.ECC
+		d.Minor, d.Cores, d.NUMANode, d.NVLinks = is.Minor, is.Cores, is.NUMANode, slices.Clone(is.NVLinks)
 		return
 	}
 	name, ret := d.handle.GetName()
@@ -240,6 +241,7 @@ func (s *session) identify(d *device) {
 	if ecc, _, ret := d.handle.GetEccMode(); d.has("nvmlDeviceGetEccMode", ret) {
 		d.ECC = new(ecc == nvml.FEATURE_ENABLED)
 	}
+	s.surround(d)
 	if len(d.unknown) == 0 {
 		s.identities[d.ID] = *d
 	}
@@ -336,8 +338,9 @@ func (s *session) readMIG(d *device) (*gpu.MIG, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, i := range instances {
-		mig.Instances = append(mig.Instances, i.GPUInstance)
+	for i := range instances {
+		s.numberCapabilities(d, &instances[i].GPUInstance)
+		mig.Instances = append(mig.Instances, instances[i].GPUInstance)
 	}
 	return mig, nil
 }

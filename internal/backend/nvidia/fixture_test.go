@@ -59,6 +59,7 @@ func newFixtureOf(t *testing.T, initial gpu.Host, o fakenvml.Options) *fixture {
 		f.write(filepath.Join(f.units, unit), "active\n", 0o600)
 	}
 	f.machine = fakenvml.New(t, o)
+	f.tree.AddCapabilities(len(o.GPUs))
 	f.open()
 	t.Cleanup(func() {
 		if err := f.backend.Close(); err != nil {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -135,29 +134,11 @@ func (b *Backend) mayChangeMode(s *session, d *device, on bool) error {
 // resetsAlone refuses a GPU that others are linked to without a switch between them: a
 // reset would have to take them along.
 func (s *session) resetsAlone(d *device) error {
-	if !s.offers("nvmlDeviceGetNvLinkState", "nvmlDeviceGetNvLinkRemotePciInfo_v2") {
-		return nil
-	}
-	all, err := s.devices()
-	if err != nil {
-		return err
-	}
+	links, _ := s.links(d)
 	var peers []string
-	for link := range nvml.NVLINK_MAX_LINKS {
-		state, ret := d.handle.GetNvLinkState(link)
-		if ret != nvml.SUCCESS || state != nvml.FEATURE_ENABLED {
-			continue
-		}
-		remote, ret := d.handle.GetNvLinkRemotePciInfo(link)
-		if ret != nvml.SUCCESS {
-			continue
-		}
-		bus := addressOf(remote)
-		for _, o := range all {
-			s.identify(o)
-			if o.Address == bus && !slices.Contains(peers, o.ID) {
-				peers = append(peers, o.ID)
-			}
+	for _, l := range links {
+		if l.GPU != "" {
+			peers = append(peers, l.GPU)
 		}
 	}
 	if len(peers) > 0 {

@@ -32,6 +32,11 @@ type session struct {
 	// seats are the numbers of GPU instances where they were seen last.
 	places map[placeOnGPU]int
 	driver string // "" until it was asked for
+	// root is where the host's files are, opened are the minors of MIG's capability devices, and cores are the numbers of the
+	// CPU cores by the kernel's numbers of their hardware threads; the last two are nil until they were asked for.
+	root   string
+	opened map[string]int
+	cores  map[int]int
 	// worn is true when a GPU was lost, which comes back in another session at best.
 	worn bool
 	// abandoned is true when a call of it hangs.
@@ -81,7 +86,7 @@ func (b *Backend) open() (*session, error) {
 		return nil, failed("nvmlInit", ret)
 	}
 	s := &session{
-		lib: lib, has: map[string]bool{}, profiles: map[string][]profile{}, capabilities: map[string]string{},
+		lib: lib, root: b.opt.Root, has: map[string]bool{}, profiles: map[string][]profile{}, capabilities: map[string]string{},
 		identities: map[string]device{}, older: map[string]bool{}, plain: map[string]bool{}, places: map[placeOnGPU]int{},
 	}
 	if missing := slices.DeleteFunc(slices.Clone(required), func(symbol string) bool { return s.offers(symbol) }); len(missing) > 0 {

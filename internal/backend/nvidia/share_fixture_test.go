@@ -100,20 +100,15 @@ func newShareFixtureOf(t *testing.T, initial gpu.Host, o fakenvml.Options) *shar
 func (f *shareFixture) makeNodes(gpus []gpu.GPU) {
 	f.t.Helper()
 	nodes := []string{"nvidiactl", "nvidia-uvm", "nvidia-uvm-tools"}
-	minors, minor := "config 1\nmonitor 2\n", 2
-	node := func(capability string) {
-		minor++
-		minors += fmt.Sprintf("%s/access %d\n", capability, minor)
-		nodes = append(nodes, fmt.Sprintf("nvidia-caps/nvidia-cap%d", minor))
-	}
 	for i := range gpus {
 		nodes = append(nodes, fmt.Sprintf("nvidia%d", i))
 		if gpus[i].MIG == nil {
 			continue
 		}
 		for instance := range 15 {
-			node(fmt.Sprintf("gpu%d/gi%d", i, instance))
-			node(fmt.Sprintf("gpu%d/gi%d/ci0", i, instance))
+			for n := range 2 {
+				nodes = append(nodes, fmt.Sprintf("nvidia-caps/nvidia-cap%d", fakenvml.Capability(i, instance, n)))
+			}
 		}
 	}
 	f.put("dev/nvidia-caps", "")
@@ -123,8 +118,6 @@ func (f *shareFixture) makeNodes(gpus []gpu.GPU) {
 			f.t.Fatal(err)
 		}
 	}
-	f.put("proc/driver/nvidia-caps", "")
-	f.write(f.at("proc/driver/nvidia-caps/mig-minors"), minors, 0o600)
 }
 
 func (f *shareFixture) at(path string) string { return filepath.Join(f.tree.Root(), path) }

@@ -43,7 +43,7 @@ func (r *record) createInstance(gpuID string, want gpu.MIGPlacement) error {
 	}
 	if i.Compute = nil; !r.halfway {
 		profile, _ := g.profile(i.Profile)
-		i.Compute = []gpu.ComputeInstance{{UUID: newMIGUUID(), Slices: profile.Slices}}
+		i.Compute = []gpu.ComputeInstance{{UUID: newMIGUUID(), Slices: profile.Slices, Minor: g.capability(i.ID, 1)}}
 	}
 	return nil
 }
@@ -100,8 +100,9 @@ func (g migFace) makeInstance(want gpu.MIGPlacement) (*gpu.GPUInstance, error) {
 	if err := g.room(profile, want.Start); err != nil {
 		return nil, err
 	}
+	id := g.newInstanceID(profile.Size)
 	g.MIG.Instances = append(g.MIG.Instances, gpu.GPUInstance{
-		ID: g.newInstanceID(profile.Size), Profile: profile.Name, Start: want.Start, Size: profile.Size, Memory: profile.Memory,
+		ID: id, Profile: profile.Name, Start: want.Start, Size: profile.Size, Memory: profile.Memory, Minor: g.capability(id, 0),
 	})
 	slices.SortFunc(g.MIG.Instances, func(a, b gpu.GPUInstance) int { return cmp.Compare(a.Start, b.Start) })
 	return g.instance(want), nil
@@ -163,6 +164,16 @@ func (g migFace) newInstanceID(size int) int {
 		id++
 	}
 	return id
+}
+
+// capability is the number of a capability device of a GPU instance: 0 is its own, and its compute instances follow. The driver
+// numbers 15 instances of each GPU, each with 8 compute instances, after two devices that are of no GPU
+// (https://docs.nvidia.com/datacenter/tesla/mig-user-guide, "Device Nodes and Capabilities").
+func (g migFace) capability(instance, n int) int {
+	if g.Minor == nil {
+		return 0
+	}
+	return 3 + (*g.Minor*15+instance)*9 + n
 }
 
 // newMIGUUID never comes again.

@@ -176,6 +176,9 @@ func (s Spec) Snapshot() (gpu.Snapshot, error) {
 	return out, out.Validate()
 }
 
+// coresOfPackage are the cores of each of the two packages that Linux hosts of new fleets have.
+const coresOfPackage = 32
+
 func newGPU(m catalog.Model, platform gpu.Platform, host, n int) (gpu.GPU, error) {
 	g := gpu.GPU{Model: m.Name, Vendor: m.Vendor, VRAM: m.VRAM, PCI: gpu.PCIID{Vendor: "10DE"}}
 	if m.Unified {
@@ -196,6 +199,8 @@ func newGPU(m catalog.Model, platform gpu.Platform, host, n int) (gpu.GPU, error
 		}
 		g.ID = fmt.Sprintf("GPU-00000000-0000-4000-8000-%06d%06d", host+1, n+1)
 		g.Address, g.Driver.Version = fmt.Sprintf("0000:%02x:00.0", 0x1b+n), "580.95.05"
+		g.Minor, g.NUMANode = new(n), new(n%2)
+		g.Cores = fmt.Sprintf("%d-%d", n%2*coresOfPackage, (n%2+1)*coresOfPackage-1)
 		g.ComputeMode, g.TimeSlice, g.ComputeCapability = gpu.ComputeDefault, gpu.TimeSliceDefault, capabilityOf(m)
 		if m.MIG != nil {
 			g.MIG = &gpu.MIG{NeedsReset: m.MIG.ModeNeedsReset, Profiles: m.MIG.Profiles}

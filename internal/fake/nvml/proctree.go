@@ -177,3 +177,60 @@ func QEMU(pid, domain int, name, uuid string) Proc {
 		Args: []string{"/usr/bin/qemu-system-x86_64", "-name", "guest=" + name + ",debug-threads=on", "-uuid", uuid},
 	}
 }
+
+// Capability is the number that the driver gives a capability device of a GPU instance: 0 is its own, 1 that of its first compute
+// instance.
+func Capability(minor, instance, n int) int { return 3 + (minor*15+instance)*9 + n }
+
+// AddCapabilities writes what the driver says of the capability devices of some GPUs, all that there could be.
+func (t *ProcTree) AddCapabilities(gpus int) {
+	t.tb.Helper()
+	var lines strings.Builder
+	lines.WriteString("config 1\nmonitor 2\n")
+	for g := range gpus {
+		for i := range 15 {
+			fmt.Fprintf(&lines, "gpu%d/gi%d/access %d\n", g, i, Capability(g, i, 0))
+			for c := range 8 {
+				fmt.Fprintf(&lines, "gpu%d/gi%d/ci%d/access %d\n", g, i, c, Capability(g, i, c+1))
+			}
+		}
+	}
+	t.put("proc/driver/nvidia-caps/mig-minors", lines.String())
+}
+
+// CPU is a hardware thread of a host.
+type CPU struct {
+	// Package and Node are the socket and the NUMA node.
+	Package, Node int
+	// Core and L3 are the threads that share the core, and those that share the cache, as the kernel lists them: "0,64", "0-7".
+	Core, L3 string
+}
+
+// AddCPUs writes the topology of a host, of which the kernel numbers the threads in their order.
+func (t *ProcTree) AddCPUs(cpus []CPU) {
+	t.tb.Helper()
+	for n, c := range cpus {
+		dir := fmt.Sprintf("sys/devices/system/cpu/cpu%d", n)
+		t.put(dir+"/topology/physical_package_id", fmt.Sprintln(c.Package))
+		t.put(dir+"/topology/thread_siblings_list", c.Core+"\n")
+		t.put(fmt.Sprintf("%s/node%d/cpulist", dir, c.Node), "")
+		if c.L3 != "" {
+			t.put(dir+"/cache/index3/level", "3\n")
+			t.put(dir+"/cache/index3/shared_cpu_list", c.L3+"\n")
+		}
+	}
+}
+
+// AddDevice writes where a PCI device is: the threads beside it as the kernel lists them, and its NUMA node, -1 for none.
+func (t *ProcTree) AddDevice(address, threads string, node int) {
+	t.tb.Helper()
+	t.put("sys/bus/pci/devices/"+address+"/local_cpulist", threads+"\n")
+	t.put("sys/bus/pci/devices/"+address+"/numa_node", fmt.Sprintln(node))
+}
+
+func (t *ProcTree) put(file, content string) {
+	t.tb.Helper()
+	path := filepath.Join(t.root, file)
+	t.must(os.MkdirAll(filepath.Dir(path), 0o755))
+	t.must(os.WriteFile(path, []byte(content), 0o600))
+}

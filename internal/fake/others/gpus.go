@@ -128,6 +128,9 @@ func (f *Fleet) DivideInstance(ctx context.Context, host, gpuID string, p gpu.MI
 		}
 		id, err := uuid.GenerateUUID()
 		i.Compute = []gpu.ComputeInstance{{UUID: "MIG-" + id, Slices: size}}
+		if i.Minor != 0 {
+			i.Compute[0].Minor = i.Minor + 1
+		}
 		return err
 	})
 }

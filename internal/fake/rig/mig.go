@@ -23,6 +23,7 @@ func MIGCard(n int, model string) gpu.GPU {
 	return gpu.GPU{
 		ID: MIGGPU(n), Model: m.Name, Vendor: m.Vendor, PCI: gpu.PCIID{Vendor: "10DE", Device: m.Devices[0]}, VRAM: m.VRAM,
 		Driver: gpu.Driver{Version: "580.82.07"}, Address: fmt.Sprintf("0000:%02x:00.0", 0x1a+n), ComputeMode: gpu.ComputeDefault,
+		Minor: new(n), Cores: fmt.Sprintf("%d-%d", 16*n, 16*n+15), NUMANode: new(n / 4),
 		MIG: &gpu.MIG{NeedsReset: m.MIG.ModeNeedsReset, Profiles: m.MIG.Profiles},
 	}
 }

@@ -1,10 +1,7 @@
 package functions
 
 import (
-	"errors"
 	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/hashicorp/terraform-plugin-framework/function"
 	"github.com/hashicorp/terraform-plugin-go/tftypes"
@@ -23,14 +20,11 @@ func NewDRAResources() function.Function {
 			"of their GPU: it stays the same when an instance is made again. What kube-apiserver does with an object before it stores it, " +
 			"with Kubernetes 1.37's own code, takes the result; it has not been tried with NVIDIA's driver.",
 		Parameters: []function.Parameter{
-			function.DynamicParameter{
-				Name: "devices",
-				MarkdownDescription: "An object with\n\n" +
-					"- `name`: what the names of the objects begin with;\n" +
-					"- `gpus`: attribute `gpus` of a `gpu_partition_config` of kind `mig`; GPUs that their host shares otherwise are refused, since " +
-					"they would be given out twice;\n" +
-					"- `namespace`: the namespace of the templates; optional.",
-			},
+			anything("devices", "An object with\n\n"+
+				"- `name`: what the names of the objects begin with;\n"+
+				"- `gpus`: attribute `gpus` of a `gpu_partition_config` of kind `mig`, attribute `inventory` of a `gpu_inventory`, or a list of "+
+				"these; GPUs that their host shares otherwise are refused, since they would be given out twice;\n"+
+				"- `namespace`: the namespace of the templates; optional."),
 		},
 		Return: function.StringReturn{},
 	}}
@@ -41,66 +35,27 @@ func writeDRA(v tftypes.Value) (any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("devices: %w", err)
 	}
-	var out dra.Request
+	out := dra.Request{Name: "unknown"}
+	var gpus []hostGPU
 	if err := decodeFields(fields, map[string]reader{
-		"gpus":      into(&out.GPUs, decodeConfigGPUs),
+		"gpus":      into(&gpus, hostGPUs),
 		"name":      into(&out.Name, text),
 		"namespace": into(&out.Namespace, text),
 	}); err != nil {
 		return nil, err
 	}
+	if name := fields["name"]; name.Type() == nil || name.IsNull() {
+		out.Name = "" // which is refused
+	}
+	for _, g := range gpus {
+		to := dra.GPU{Host: g.host, UUID: g.id, Layout: g.layout}
+		for _, in := range g.instances {
+			to.Profiles = append(to.Profiles, in.profile)
+		}
+		out.GPUs = append(out.GPUs, to)
+	}
+	if v := fields["gpus"]; len(out.GPUs) == 0 && !v.IsFullyKnown() {
+		out.GPUs = []dra.GPU{{UUID: "GPU-unknown", Layout: migOff}} // there will be some
+	}
 	return dra.Render(&out)
-}
-
-// decodeConfigGPUs reads the attribute gpus of a partition config, of which more than is read
-// here may be there.
-func decodeConfigGPUs(v tftypes.Value) ([]dra.GPU, error) {
-	hosts, err := object(v)
-	if err != nil {
-		return nil, err
-	}
-	var out []dra.GPU
-	for _, host := range slices.Sorted(maps.Keys(hosts)) {
-		on, err := object(hosts[host])
-		if err != nil {
-			return nil, fmt.Errorf("%q: %w", host, err)
-		}
-		gpus, err := object(on["gpus"])
-		if err != nil {
-			return nil, fmt.Errorf("%q: gpus: %w", host, err)
-		}
-		for _, id := range slices.Sorted(maps.Keys(gpus)) {
-			g := dra.GPU{Host: host, UUID: id}
-			if err := decodeConfigGPU(gpus[id], &g); err != nil {
-				return nil, fmt.Errorf("%q: %q: %w", host, id, err)
-			}
-			out = append(out, g)
-		}
-	}
-	return out, nil
-}
-
-func decodeConfigGPU(v tftypes.Value, g *dra.GPU) error {
-	fields, err := object(v)
-	if err != nil {
-		return err
-	}
-	if layout, ok := fields["layout"]; ok && !layout.IsNull() {
-		if g.Layout, err = text(layout); err != nil {
-			return fmt.Errorf("layout: %w", err)
-		}
-	}
-	if list, ok := fields["instances"]; ok && !list.IsNull() {
-		g.Profiles, err = objects(func(fields map[string]tftypes.Value) (string, error) {
-			profile, ok := fields["profile"]
-			if !ok || profile.IsNull() {
-				return "", errors.New("profile: a string is wanted")
-			}
-			return text(profile)
-		})(list)
-	}
-	if err != nil {
-		return fmt.Errorf("instances: %w", err)
-	}
-	return nil
 }

@@ -21,7 +21,7 @@ func TestClusterFunctionsRefuse(t *testing.T) {
 		`device_plugin_config("x")`:  `Config: an object is wanted`,
 		`device_plugin_config(null)`: `argument must not be null`,
 		`device_plugin_config({ mig = "mixed" })`: `There is no attribute "mig", ` +
-			`but flags, mig_strategy, mps, time_slicing`,
+			`but flags, gpus, mig_strategy, mps, time_slicing`,
 		`device_plugin_config({ flags = { mig = "none" } })`: `flags: there is no attribute "mig", but device_discovery_strategy`,
 		`device_plugin_config({ flags = { plugin = { device_list_strategy = 1 } } })`: `flags: plugin: device_list_strategy: a string or a ` +
 			`list of strings is wanted`,

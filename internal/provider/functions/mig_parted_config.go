@@ -25,13 +25,14 @@ func NewMIGPartedConfig() function.Function {
 			"judged the function's texts. Of models that are told apart by their board, as `RTX PRO 5000 Blackwell`, the ids have a subsystem, " +
 			"which mig-parted knows from v0.15.0 on: older releases find no GPU by such an id.",
 		Parameters: []function.Parameter{
-			function.DynamicParameter{
-				Name: "labels",
-				MarkdownDescription: "An object with what each label stands for. Either numbers of instances by profile, for all GPUs, as in " +
-					"`{ \"1g.10gb\" = 7 }`; or one object, or a list of objects, with any of `models` (by the provider's names), `device_filter` (PCI " +
-					"ids, which go before `models`), `devices` (indices in the driver's order; all when left out, none for `[]`), `mig_enabled` " +
-					"(default `true`) and `profiles`. What `from_mig_parted` returns is such a list. A count of 0 is left out.",
-			},
+			anything("labels", "An object with what each label stands for. Either numbers of instances by profile, for all GPUs, as in "+
+				"`{ \"1g.10gb\" = 7 }`; or one object, or a list of objects, with any of `models` (by the provider's names), `device_filter` (PCI "+
+				"ids, which go before `models`), `devices` (indices in the driver's order; all when left out, none for `[]`), `mig_enabled` "+
+				"(default `true`) and `profiles`. What `from_mig_parted` returns is such a list. A count of 0 is left out.\n\n"+
+				"Or GPUs by host, as attribute `gpus` of a `gpu_partition_config` or attribute `inventory` of a `gpu_inventory` has them, one host of "+
+				"these, or a list: an entry for each model, for all its GPUs of a node that has the label. GPUs of a model have to be alike then, "+
+				"since a file does not name them; those without MIG are left out. What a plan does not know yet is passed over, and the rest is "+
+				"checked."),
 		},
 		Return: function.StringReturn{},
 	}}
@@ -44,28 +45,55 @@ func writeMIGParted(v tftypes.Value) (any, error) {
 	}
 	config := migparted.Config{}
 	for _, label := range slices.Sorted(maps.Keys(labels)) {
-		if config[label], err = decodeLabel(labels[label]); err != nil {
+		if !labels[label].IsKnown() {
+			continue
+		}
+		entries, err := decodeLabel(labels[label])
+		if err != nil {
 			return nil, fmt.Errorf("label %q: %w", label, err)
 		}
+		if len(entries) > 0 || labels[label].IsFullyKnown() {
+			config[label] = entries
+		}
+	}
+	if len(config) == 0 && !v.IsFullyKnown() {
+		return nil, nil
 	}
 	out, err := migparted.Render(config)
 	return string(out), err
 }
 
-// decodeLabel reads numbers of instances, one entry, or a list of entries.
+// decodeLabel reads numbers of instances, entries, GPUs by host, or a list of the latter two. An entry that is not known as a whole
+// is looked at, and left out.
 func decodeLabel(v tftypes.Value) ([]migparted.Entry, error) {
 	if isList(v) {
-		return objects(decodeEntry)(v)
+		var entries []migparted.Entry
+		var gpus []hostGPU
+		_, err := elements(v, func(i int, item tftypes.Value) (none struct{}, err error) {
+			more, fromHosts, err := decodeEntries(item)
+			if err != nil {
+				return none, fmt.Errorf("entry %d: %w", i+1, err)
+			}
+			entries, gpus = append(entries, more...), append(gpus, fromHosts...)
+			return none, nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		ofHosts, err := entriesOf(gpus)
+		return append(entries, ofHosts...), err
 	}
 	fields, err := object(v)
 	if err != nil {
 		return nil, err
 	}
-	for name := range fields {
-		if _, ok := entryType.AttrTypes[name]; ok {
-			e, err := decodeEntry(fields)
-			return []migparted.Entry{e}, err
+	if _, one := fields["gpus"]; one || isHosts(v) || isEntry(fields) {
+		entries, gpus, err := decodeEntries(v)
+		if err != nil {
+			return nil, err
 		}
+		ofHosts, err := entriesOf(gpus)
+		return append(entries, ofHosts...), err
 	}
 	profiles, err := counts(v)
 	e := migparted.Entry{All: true, Enabled: true, Profiles: profiles}
@@ -73,6 +101,80 @@ func decodeLabel(v tftypes.Value) ([]migparted.Entry, error) {
 		err = check(&e)
 	}
 	return []migparted.Entry{e}, err
+}
+
+// decodeEntries reads an entry, or GPUs by host.
+func decodeEntries(v tftypes.Value) ([]migparted.Entry, []hostGPU, error) {
+	fields, err := object(v)
+	if err != nil {
+		return nil, nil, err
+	}
+	if isHosts(v) {
+		gpus, err := hostGPUs(v)
+		return nil, gpus, err
+	}
+	if on, one := fields["gpus"]; one {
+		gpus, err := gpusOfHost("", on)
+		if err != nil {
+			err = fmt.Errorf("gpus: %w", err)
+		}
+		return nil, gpus, err
+	}
+	e, err := decodeEntry(fields)
+	if !v.IsFullyKnown() {
+		return nil, nil, err
+	}
+	return []migparted.Entry{e}, nil, err
+}
+
+func isEntry(fields map[string]tftypes.Value) bool {
+	for name := range fields {
+		if _, ok := entryType.AttrTypes[name]; ok {
+			return true
+		}
+	}
+	return false
+}
+
+// entriesOf are an entry for each model of some GPUs.
+func entriesOf(gpus []hostGPU) ([]migparted.Entry, error) {
+	type seen struct {
+		gpu   *hostGPU
+		entry migparted.Entry
+	}
+	byModel := map[string]seen{}
+	for i := range gpus {
+		g := &gpus[i]
+		if err := g.sharedByHost("mig-parted"); err != nil {
+			return nil, err
+		}
+		if g.noMIG {
+			continue
+		}
+		e := migparted.Entry{All: true, Enabled: g.mig, Profiles: map[string]int{}}
+		for _, in := range g.instances {
+			e.Profiles[in.profile]++
+		}
+		if before, ok := byModel[g.model]; ok {
+			if before.entry.Enabled != e.Enabled || !maps.Equal(before.entry.Profiles, e.Profiles) {
+				return nil, fmt.Errorf("GPU %s and GPU %s are of the model %q and have unlike layouts, but a label is for all GPUs of a "+
+					"model on nodes that are alike; write a label for each host where hosts differ, as in { for host, on in "+
+					"gpu_partition_config.ml.gpus : host => on }, and entries with devices where GPUs of a host do",
+					before.gpu.id, g.id, g.model)
+			}
+			continue
+		}
+		var err error
+		if e.Filter, err = migparted.FilterOf([]string{g.model}); err != nil {
+			return nil, fmt.Errorf("GPU %s: %w", g.id, err)
+		}
+		byModel[g.model] = seen{g, e}
+	}
+	var out []migparted.Entry
+	for _, model := range slices.Sorted(maps.Keys(byModel)) {
+		out = append(out, byModel[model].entry)
+	}
+	return out, nil
 }
 
 // attributes are the names of an entry's fields in Terraform.
@@ -116,6 +218,11 @@ func decodeEntry(fields map[string]tftypes.Value) (migparted.Entry, error) {
 	}
 	if err := offered(models, e.Profiles); err != nil {
 		return e, err
+	}
+	for _, name := range []string{"devices", "mig_enabled", "profiles"} {
+		if !fields[name].IsFullyKnown() {
+			return e, nil
+		}
 	}
 	return e, check(&e)
 }

@@ -14,11 +14,18 @@ import (
 	"github.com/hashicorp/terraform-plugin-go/tftypes"
 )
 
-// writer is a function that makes something of its only argument, which may be of any type.
+// writer is a function that makes something of its only argument, which may be of any type. Parts of that which are not known yet
+// are passed over: what is written without them is thrown away, but what is wrong with the rest is told by the plan, before anything
+// is changed.
 type writer struct {
 	name       string
 	definition function.Definition
 	write      func(tftypes.Value) (any, error)
+}
+
+// anything is the parameter of a writer.
+func anything(name, description string) function.DynamicParameter {
+	return function.DynamicParameter{Name: name, MarkdownDescription: description, AllowUnknownValues: true}
 }
 
 // Metadata implements function.Function.
@@ -31,14 +38,14 @@ func (w writer) Definition(_ context.Context, _ function.DefinitionRequest, resp
 	resp.Definition = w.definition
 }
 
-// Run implements function.Function. The result of an argument that is not whole yet stays unknown.
+// Run implements function.Function. The result of an argument that is not whole yet is unknown.
 func (w writer) Run(ctx context.Context, req function.RunRequest, resp *function.RunResponse) {
 	var argument types.Dynamic
 	if resp.Error = req.Arguments.Get(ctx, &argument); resp.Error != nil {
 		return
 	}
 	value, err := argument.ToTerraformValue(ctx)
-	if err == nil && !value.IsFullyKnown() {
+	if err == nil && !value.IsKnown() {
 		return
 	}
 	var out any
@@ -47,6 +54,9 @@ func (w writer) Run(ctx context.Context, req function.RunRequest, resp *function
 	}
 	if err != nil {
 		resp.Error = function.NewArgumentFuncError(0, sentence(err))
+		return
+	}
+	if !value.IsFullyKnown() {
 		return
 	}
 	resp.Error = resp.Result.Set(ctx, out)
@@ -70,7 +80,7 @@ func optional[T any](read func(tftypes.Value) (T, error)) func(tftypes.Value) (*
 	}
 }
 
-// decodeFields decodes what is not null, by name. Names without a reader are errors.
+// decodeFields decodes what is neither null nor unknown, by name. Names without a reader are errors.
 func decodeFields(fields map[string]tftypes.Value, readers map[string]reader) error {
 	names := slices.Sorted(maps.Keys(fields))
 	for _, name := range names {
@@ -79,7 +89,7 @@ func decodeFields(fields map[string]tftypes.Value, readers map[string]reader) er
 		}
 	}
 	for _, name := range names {
-		if v := fields[name]; !v.IsNull() {
+		if v := fields[name]; v.IsKnown() && !v.IsNull() {
 			if err := readers[name](v); err != nil {
 				return fmt.Errorf("%s: %w", name, err)
 			}
@@ -105,7 +115,7 @@ func objects[T any](decode func(map[string]tftypes.Value) (T, error)) func(tftyp
 }
 
 func object(v tftypes.Value) (map[string]tftypes.Value, error) {
-	if v.IsNull() || !(v.Type().Is(tftypes.Object{}) || v.Type().Is(tftypes.Map{})) {
+	if v.Type() == nil || v.IsNull() || !v.IsKnown() || !(v.Type().Is(tftypes.Object{}) || v.Type().Is(tftypes.Map{})) {
 		return nil, errors.New("an object is wanted")
 	}
 	var out map[string]tftypes.Value
@@ -113,12 +123,15 @@ func object(v tftypes.Value) (map[string]tftypes.Value, error) {
 	return out, err
 }
 
+// unknown reports whether there is a value that is not known yet.
+func unknown(v tftypes.Value) bool { return v.Type() != nil && !v.IsKnown() }
+
 func isList(v tftypes.Value) bool {
 	t := v.Type()
-	return !v.IsNull() && (t.Is(tftypes.List{}) || t.Is(tftypes.Tuple{}) || t.Is(tftypes.Set{}))
+	return !v.IsNull() && v.IsKnown() && (t.Is(tftypes.List{}) || t.Is(tftypes.Tuple{}) || t.Is(tftypes.Set{}))
 }
 
-// elements reads a list.
+// elements reads a list, without what is unknown of it: of a list in which nothing is known there is nil.
 func elements[T any](v tftypes.Value, read func(i int, item tftypes.Value) (T, error)) ([]T, error) {
 	if !isList(v) {
 		return nil, errors.New("a list is wanted")
@@ -127,12 +140,19 @@ func elements[T any](v tftypes.Value, read func(i int, item tftypes.Value) (T, e
 	if err := v.As(&list); err != nil {
 		return nil, err
 	}
-	out := make([]T, len(list))
+	if len(list) > 0 && !slices.ContainsFunc(list, tftypes.Value.IsKnown) {
+		return nil, nil
+	}
+	out := make([]T, 0, len(list))
 	for i, item := range list {
-		var err error
-		if out[i], err = read(i, item); err != nil {
+		if !item.IsKnown() {
+			continue
+		}
+		one, err := read(i, item)
+		if err != nil {
 			return nil, err
 		}
+		out = append(out, one)
 	}
 	return out, nil
 }
@@ -147,6 +167,9 @@ func indices(v tftypes.Value) ([]int, error) {
 	return elements(v, func(_ int, item tftypes.Value) (int, error) { return whole(item) })
 }
 
+// someCount stands for a number that is not known yet, so that its name is looked at. It is right for replicas and for instances.
+const someCount = 2
+
 func counts(v tftypes.Value) (map[string]int, error) {
 	fields, err := object(v)
 	if err != nil {
@@ -154,6 +177,10 @@ func counts(v tftypes.Value) (map[string]int, error) {
 	}
 	out := map[string]int{}
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if !fields[name].IsKnown() {
+			out[name] = someCount
+			continue
+		}
 		if out[name], err = whole(fields[name]); err != nil {
 			return nil, fmt.Errorf("%q: %w", name, err)
 		}

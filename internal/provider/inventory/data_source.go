@@ -90,11 +90,16 @@ type gpuModel struct {
 	PartitionVRAMMiB *int64  `tfsdk:"partition_vram_mib"`
 	FreePartitions   *int64  `tfsdk:"free_partitions"`
 
-	Problem      *string         `tfsdk:"problem"`
-	Address      *string         `tfsdk:"address"`
-	MIGEnabled   *bool           `tfsdk:"mig_enabled"`
-	MIGInstances []instanceModel `tfsdk:"mig_instances"`
-	Processes    []processModel  `tfsdk:"processes"`
+	Problem      *string          `tfsdk:"problem"`
+	Address      *string          `tfsdk:"address"`
+	Minor        *int64           `tfsdk:"device_minor"`
+	Path         *string          `tfsdk:"device_path"`
+	Cores        *string          `tfsdk:"cpu_cores"`
+	NUMANode     *int64           `tfsdk:"numa_node"`
+	NVLinks      map[string]int64 `tfsdk:"nvlinks"`
+	MIGEnabled   *bool            `tfsdk:"mig_enabled"`
+	MIGInstances []instanceModel  `tfsdk:"mig_instances"`
+	Processes    []processModel   `tfsdk:"processes"`
 
 	ComputeMode       *string `tfsdk:"compute_mode"`
 	TimeSlice         *string `tfsdk:"time_slice"`
@@ -115,10 +120,11 @@ type vgpuModel struct {
 }
 
 type instanceModel struct {
-	Profile   string   `tfsdk:"profile"`
-	Start     int64    `tfsdk:"start"`
-	MemoryMiB *int64   `tfsdk:"memory_mib"`
-	UUIDs     []string `tfsdk:"uuids"`
+	Profile      string   `tfsdk:"profile"`
+	Start        int64    `tfsdk:"start"`
+	MemoryMiB    *int64   `tfsdk:"memory_mib"`
+	UUIDs        []string `tfsdk:"uuids"`
+	Capabilities []int64  `tfsdk:"capabilities"`
 }
 
 type processModel struct {
@@ -252,12 +258,21 @@ func gpusAttribute() schema.Attribute {
 		"partition_vram_mib":     tfschema.ComputedNumber("Memory of one partition in MiB; null where the host does not tell it."),
 		"free_partitions":        tfschema.ComputedNumber("Partitions that no running VM holds."),
 		"address":                tfschema.ComputedText("The PCI address on Linux; null on Hyper-V."),
-		"mig_enabled":            tfschema.ComputedFlag("Whether the GPU is in MIG mode; null for a GPU without MIG."),
+		"device_minor":           tfschema.ComputedNumber("The number of the device node on Linux, `3` for `/dev/nvidia3`; null when not known."),
+		"device_path":            tfschema.ComputedText("The device node on Linux, such as `/dev/nvidia3`; null when not known."),
+		"cpu_cores": tfschema.ComputedText("The CPU cores beside the GPU, such as `0-15`, as Slurm and `lstopo -l` count them, package after " +
+			"package; the kernel and `nvidia-smi topo -m` count hardware threads. Null when not known."),
+		"numa_node": tfschema.ComputedNumber("The NUMA node that the GPU is on; null when it is on none, or not known."),
+		"nvlinks": tfschema.ComputedMapOf(types.Int64Type, "How many NVLinks lead to each other GPU of the host, by its id, and to "+
+			"NVSwitches as `switch`; null when there are none, or not known."),
+		"mig_enabled": tfschema.ComputedFlag("Whether the GPU is in MIG mode; null for a GPU without MIG."),
 		"mig_instances": tfschema.ComputedList("The MIG instances.", tfschema.Attributes{
 			"profile":    tfschema.ComputedText("The instance's profile."),
 			"start":      tfschema.ComputedNumber("Its first memory slice."),
 			"memory_mib": tfschema.ComputedNumber("Its memory in MiB; null where the driver does not tell it."),
 			"uuids":      tfschema.ComputedListOf(types.StringType, "The UUIDs of its compute instances, which are the MIG devices."),
+			"capabilities": tfschema.ComputedListOf(types.Int64Type, "The numbers of its devices in `/dev/nvidia-caps`: its own, and those of "+
+				"its compute instances in the order of `uuids`. They may be others when it is created again. Null when not known."),
 		}),
 		"virtual_functions": tfschema.ComputedNumber("How many SR-IOV virtual functions the GPU has for vGPUs, `0` when these lie on " +
 			"the GPU itself; null for a GPU without vGPUs."),
@@ -369,9 +384,17 @@ func describe(h *gpu.Host) hostModel {
 			Model: g.Model, Vendor: g.Vendor, VRAMMiB: object.MiBIfKnown(g.VRAM),
 			Status: string(g.Status), InstancePath: g.InstancePath,
 			DriverVersion: g.Driver.Version, Dismounted: g.Dismounted, ValidCounts: []int64{}, Problem: object.NilIfEmpty(g.Problem),
-			Address: object.NilIfEmpty(g.Address), MIGInstances: []instanceModel{}, Processes: []processModel{}, VGPUs: []vgpuModel{},
+			Address: object.NilIfEmpty(g.Address), Minor: object.Int64FromInt(g.Minor).ValueInt64Pointer(), Path: object.NilIfEmpty(g.DevicePath()),
+			Cores: object.NilIfEmpty(g.Cores), NUMANode: object.Int64FromInt(g.NUMANode).ValueInt64Pointer(),
+			MIGInstances: []instanceModel{}, Processes: []processModel{}, VGPUs: []vgpuModel{},
 			ComputeMode: object.NilIfEmpty(g.ComputeMode), TimeSlice: object.NilIfEmpty(g.TimeSlice),
 			ComputeCapability: object.NilIfEmpty(g.ComputeCapability),
+		}
+		for _, l := range g.NVLinks {
+			if x.NVLinks == nil {
+				x.NVLinks = map[string]int64{}
+			}
+			x.NVLinks[cmp.Or(l.GPU, "switch")] += int64(l.Count)
 		}
 		if g.MIG != nil {
 			x.describeMIG(g.MIG)
@@ -463,6 +486,9 @@ func (x *gpuModel) describeMIG(m *gpu.MIG) {
 		}
 		for _, c := range in.Compute {
 			out.UUIDs = append(out.UUIDs, c.UUID)
+		}
+		for _, minor := range in.Capabilities() {
+			out.Capabilities = append(out.Capabilities, int64(minor))
 		}
 		x.MIGInstances = append(x.MIGInstances, out)
 	}

@@ -13,7 +13,11 @@ import (
 
 func TestAccInventory_InventoryShowsMIGAndProcesses(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.HGX(rig.H100, 2))
+	fleet := rig.HGX(rig.H100, 3)
+	fleet.Hosts[0].GPUs[1].NVLinks = []gpu.NVLink{{Count: 6}, {GPU: rig.MIGGPU(0), Count: 12}}
+	silent := &fleet.Hosts[0].GPUs[2]
+	silent.Minor, silent.Cores, silent.NUMANode = nil, "", nil
+	r := rig.New(t, fleet)
 	r.Must(r.Fleet.SetMIGModeOutside(t.Context(), "hgx01", rig.MIGGPU(0), true))
 	r.CreateOutside(0, rig.At("3g.40gb", 4))
 	pid := r.Runs(0, &gpu.MIGPlacement{Profile: "3g.40gb", Start: 4}, "python")
@@ -26,11 +30,21 @@ func TestAccInventory_InventoryShowsMIGAndProcesses(t *testing.T) {
 		ConfigStateChecks: []statecheck.StateCheck{
 			is(text("linux"), "platform"),
 			is(text("0000:1a:00.0"), "gpus", rig.MIGGPU(0), "address"),
+			is(number(1), "gpus", rig.MIGGPU(1), "device_minor"),
+			is(text("/dev/nvidia1"), "gpus", rig.MIGGPU(1), "device_path"),
+			is(text("16-31"), "gpus", rig.MIGGPU(1), "cpu_cores"),
+			is(number(0), "gpus", rig.MIGGPU(1), "numa_node"),
+			is(knownvalue.MapExact(map[string]knownvalue.Check{rig.MIGGPU(0): number(12), "switch": number(6)}), "gpus", rig.MIGGPU(1), "nvlinks"),
+			is(knownvalue.Null(), "gpus", rig.MIGGPU(2), "device_minor"),
+			is(knownvalue.Null(), "gpus", rig.MIGGPU(2), "device_path"),
+			is(knownvalue.Null(), "gpus", rig.MIGGPU(2), "cpu_cores"),
+			is(knownvalue.Null(), "gpus", rig.MIGGPU(2), "numa_node"),
+			is(knownvalue.Null(), "gpus", rig.MIGGPU(2), "nvlinks"),
 			is(knownvalue.Bool(true), "gpus", rig.MIGGPU(0), "mig_enabled"),
 			is(knownvalue.Bool(false), "gpus", rig.MIGGPU(1), "mig_enabled"),
 			is(knownvalue.ListExact([]knownvalue.Check{knownvalue.ObjectExact(map[string]knownvalue.Check{
 				"profile": text("3g.40gb"), "start": number(4), "memory_mib": number(rig.H100Memory(t, "3g.40gb")),
-				"uuids": knownvalue.ListSizeExact(1),
+				"uuids": knownvalue.ListSizeExact(1), "capabilities": knownvalue.ListExact([]knownvalue.Check{number(12), number(13)}),
 			})}), "gpus", rig.MIGGPU(0), "mig_instances"),
 			is(knownvalue.ListExact([]knownvalue.Check{knownvalue.ObjectExact(map[string]knownvalue.Check{
 				"pid": number(int64(pid)), "name": text("python"), "holder": text("container 3f2a"), "memory_mib": number(0),

@@ -24,6 +24,8 @@ type hostModel struct {
 type gpuModel struct {
 	Model            types.String `tfsdk:"model"`
 	Address          types.String `tfsdk:"address"`
+	Minor            types.Int64  `tfsdk:"device_minor"`
+	Cores            types.String `tfsdk:"cpu_cores"`
 	Layout           types.String `tfsdk:"layout"`
 	PartitionCount   types.Int64  `tfsdk:"partition_count"`
 	PartitionVRAMMiB types.Int64  `tfsdk:"partition_vram_mib"`
@@ -53,8 +55,10 @@ func gpusAttribute() schema.MapNestedAttribute {
 
 func gpuAttributes() tfschema.Attributes {
 	return tfschema.Attributes{
-		"model":   tfschema.ComputedText("Model, as the driver names it."),
-		"address": tfschema.ComputedText("PCI address. Linux only."),
+		"model":        tfschema.ComputedText("Model, as the driver names it."),
+		"address":      tfschema.ComputedText("PCI address. Linux only."),
+		"device_minor": tfschema.ComputedNumber("Number of the device node, `3` for `/dev/nvidia3`. Linux only."),
+		"cpu_cores":    tfschema.ComputedText("CPU cores beside the GPU, such as `0-15`, as Slurm counts them. Linux only."),
 		"layout": tfschema.ComputedText("Such as `gpu_p:4`, `mig:1g.10gb@0+3g.40gb@4` (profile and first memory slice), `vgpu:2xL40S-12Q`, " +
 			"`mps:exclusive_process` (the compute mode; `mps:none` without a daemon) or `time_slicing:default` (the time slice)."),
 		"partition_count":    tfschema.ComputedNumber("Partitions. GPU-P only."),
@@ -65,6 +69,8 @@ func gpuAttributes() tfschema.Attributes {
 			"memory_mib": tfschema.ComputedNumber("Memory, in MiB."),
 			"uuid": tfschema.ComputedText("UUID of the MIG device, by which workloads find it. It is new each time that the instance is " +
 				"created."),
+			"capabilities": tfschema.ComputedListOf(types.Int64Type, "Numbers of the devices in `/dev/nvidia-caps` of the instance and of its "+
+				"compute instance."),
 		}),
 		"vgpus": tfschema.ComputedList("The vGPUs that are on the GPU, by type and place.", tfschema.Attributes{
 			"type":     tfschema.ComputedText("Type, such as `L40S-12Q`."),

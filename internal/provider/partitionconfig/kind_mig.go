@@ -41,6 +41,8 @@ type instanceModel struct {
 	Start     int64   `tfsdk:"start"`
 	MemoryMiB *int64  `tfsdk:"memory_mib"`
 	UUID      *string `tfsdk:"uuid"`
+
+	Capabilities []int64 `tfsdk:"capabilities"`
 }
 
 func (m *gpuModel) describeMIG(ctx context.Context, g *gpu.GPU, diags *diag.Diagnostics) {
@@ -51,6 +53,9 @@ func (m *gpuModel) describeMIG(ctx context.Context, g *gpu.GPU, diags *diag.Diag
 		x := instanceModel{Profile: in.Profile, Start: int64(in.Start), MemoryMiB: object.MiBIfKnown(in.Memory)}
 		if len(in.Compute) == 1 { // else no one of them is the whole instance
 			x.UUID = &in.Compute[0].UUID
+		}
+		for _, minor := range in.Capabilities() {
+			x.Capabilities = append(x.Capabilities, int64(minor))
 		}
 		instances = append(instances, x)
 	}

@@ -50,7 +50,7 @@ func (m *model) setLayout(ctx context.Context, c gpu.PartitionConfig, diags *dia
 func describe(ctx context.Context, c gpu.PartitionConfig, h *gpu.Host, g *gpu.GPU, diags *diag.Diagnostics) gpuModel {
 	out := gpuModel{
 		Model: types.StringValue(g.Model), Address: object.NullIfEmpty(g.Address), Instances: types.ListNull(instanceType),
-		VGPUs: types.ListNull(vgpuType),
+		VGPUs: types.ListNull(vgpuType), Minor: object.Int64FromInt(g.Minor), Cores: object.NullIfEmpty(g.Cores),
 	}
 	for _, k := range layoutKinds {
 		if k.kind == c.Kind {

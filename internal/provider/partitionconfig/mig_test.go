@@ -84,7 +84,10 @@ func TestAccPartitionConfig_MIGLifecycle(t *testing.T) {
 				statecheck.ExpectKnownValue(rig.ML, rig.Jsonpath("gpus", "hgx01", "gpus", rig.MIGGPU(1), "instances", 3),
 					knownvalue.ObjectExact(map[string]knownvalue.Check{
 						"profile": text("3g.40gb"), "start": number(4), "memory_mib": knownvalue.NotNull(), "uuid": knownvalue.NotNull(),
+						"capabilities": knownvalue.ListExact([]knownvalue.Check{number(147), number(148)}),
 					})),
+				statecheck.ExpectKnownValue(rig.ML, rig.Jsonpath("gpus", "hgx01", "gpus", rig.MIGGPU(1), "device_minor"), number(1)),
+				statecheck.ExpectKnownValue(rig.ML, rig.Jsonpath("gpus", "hgx01", "gpus", rig.MIGGPU(1), "cpu_cores"), text("16-31")),
 				statecheck.ExpectKnownValue(rig.ML, rig.Jsonpath("partition_vram_mib"), knownvalue.Null()),
 				statecheck.ExpectKnownValue(rig.ML, rig.Jsonpath("isolation"), text("hardware")),
 				statecheck.ExpectKnownValue(rig.ML, rig.Jsonpath("drift"), knownvalue.ListSizeExact(0)),
