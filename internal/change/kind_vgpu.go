@@ -5,6 +5,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 const (
@@ -88,6 +89,7 @@ func (t *vgpuTarget) switches() bool { return t.plan.Switches(t.gpu) }
 // wants notes the vGPUs that a selected GPU shall have, and where they will be.
 func (v *vgpuChange) wants(g *gpu.GPU) {
 	was := v.config.given.Of(g.ID)
+	g = withReserved(&v.host, g)
 	plan, err := placement.LayOutVGPU(g, v.config.want.VGPU, was, v.watchers...)
 	if err != nil {
 		v.refuse(refuseVGPUs(err, setVGPUs, g))
@@ -111,6 +113,7 @@ func (v *vgpuChange) restores(g *gpu.GPU) {
 		return
 	}
 	former := vgpuStateText(*state.VGPU)
+	g = withReserved(&v.host, g)
 	if given := v.config.given.Of(g.ID).MIG; given == nil {
 		state.MIG = nil // which this config did not touch
 	} else if state.MIG != nil {
@@ -320,4 +323,22 @@ func vgpusFound(was gpu.Layout, g *gpu.GPU) string {
 // vgpusWithout are the places of a list that others do not have.
 func vgpusWithout(list, others []gpu.VGPUPlace) []gpu.VGPUPlace {
 	return slices.DeleteFunc(slices.Clone(list), func(p gpu.VGPUPlace) bool { return slices.ContainsFunc(others, p.Same) })
+}
+
+// withReserved is a GPU whose vGPUs are also held by the assignments that have them on record, whether their VMs name them yet or not.
+func withReserved(host *gpu.Host, g *gpu.GPU) *gpu.GPU {
+	for c := range host.ClaimsOf(gpu.ClaimAssignment) {
+		if c.Device == nil || !gpu.SameID(c.Device.GPU, g.ID) {
+			continue
+		}
+		own, v := *g, *g.VGPU
+		v.Instances = slices.Clone(v.Instances)
+		for i := range v.Instances {
+			if in := &v.Instances[i]; c.Device.IsVGPU(g.ID, in.VGPUPlace) && in.HeldBy() == "" {
+				in.NamedBy = []string{"the assignment of VM " + words.Name(claimedVM(c))}
+			}
+		}
+		own.VGPU, g = &v, &own
+	}
+	return g
 }

@@ -111,6 +111,10 @@ func fits(host *gpu.Host, key string, ch Change) *gpu.Refusal {
 		need, op = gpu.Linux, placeShare
 	default:
 		op = "give a VM a GPU"
+		if why, fix := Unfit(host.Platform, ch.Want.Assignment); why != "" {
+			return refuse(gpu.NotSupported, op, "host "+host.Name, "%s", why).Or("%s", fix)
+		}
+		return nil
 	}
 	if host.Platform == need {
 		return nil

@@ -26,16 +26,22 @@ func (p *planner) assignment() error {
 		return err
 	}
 	id := shape.VMID
-	if vm != nil {
+	switch {
+	case shape.Reserves():
+		id = cmp.Or(id, shape.VM) // whatever VM there is by now
+	case vm != nil:
 		id = vm.ID
 	}
 	claim, _ := p.host.Claim(gpu.ClaimAssignment, id)
 	ours, err := p.owns(gpu.ClaimAssignment, id, claim, prior != nil, want != nil)
 	if err != nil || !ours {
-		if err == nil && claim == nil && vm != nil && !p.change.ClaimOnly {
+		if err == nil && claim == nil && vm != nil && !p.change.ClaimOnly && !shape.Reserves() {
 			return p.unrecorded(vm, prior)
 		}
 		return err
+	}
+	if shape.Reserves() && !p.change.ClaimOnly {
+		return p.reserve(id, claim)
 	}
 	if want != nil || !p.dropOnly(claim) {
 		if err := p.knows(changeGPU, id, nil, gpu.PartVMs, gpu.PartDevices, gpu.PartCluster); err != nil {
@@ -98,7 +104,7 @@ func (p *planner) assignmentClaim(id string, old *gpu.Claim) gpu.Claim {
 	want.VMID = id
 	c.Want.Assignment = &want
 	if old != nil {
-		c.SettingsBefore, c.Dismounted = old.SettingsBefore, old.Dismounted
+		c.SettingsBefore, c.Dismounted, c.Device = old.SettingsBefore, old.Dismounted, old.Device
 	}
 	if want.Device != nil {
 		c.GPUs = want.Device.GPUIDs
@@ -214,7 +220,8 @@ func givesTheSame(prior, want gpu.Assignment) bool {
 	switch {
 	case prior.Partition != nil && want.Partition != nil:
 		had, gets := prior.Partition, want.Partition
-		return sameIDs(had.ConfigIDs(), gets.ConfigIDs()) && gpu.SameID(had.PinnedGPU, gets.PinnedGPU) && had.Quotas.Equal(gets.Quotas)
+		return sameIDs(had.ConfigIDs(), gets.ConfigIDs()) && gpu.SameID(had.PinnedGPU, gets.PinnedGPU) && had.Quotas.Equal(gets.Quotas) &&
+			gpu.SameID(had.Type, gets.Type) && had.Attach == gets.Attach
 	case prior.Pool != nil && want.Pool != nil:
 		return gpu.SameID(prior.Pool.Name, want.Pool.Name) && poolCount(prior.Pool) == poolCount(want.Pool)
 	case prior.Device != nil && want.Device != nil:

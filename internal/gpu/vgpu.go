@@ -154,6 +154,31 @@ func (h *Host) namers(uuid, address, holder string) []string {
 	return out
 }
 
+// Names reports whether the definition of a VM that has the device names a vGPU.
+func (d *HostDevice) Names(in *VGPUInstance) bool { return d.is(in.UUID, in.Address) }
+
+// IsOf reports whether the definition of a VM names the device, by the VM's id or name.
+func (d *HostDevice) IsOf(vm string) bool {
+	return vm != "" && (SameID(d.VMID, vm) || SameID(d.VM, vm))
+}
+
+// VGPUOf finds the vGPU that an assignment has, as the host has it now.
+func (h *Host) VGPUOf(d *DeviceAssignment) (*VGPUInstance, bool) {
+	if d == nil {
+		return nil, false
+	}
+	g, ok := h.GPU(d.GPU)
+	if !ok || g.VGPU == nil {
+		return nil, false
+	}
+	for i := range g.VGPU.Instances {
+		if in := &g.VGPU.Instances[i]; d.IsVGPU(g.ID, in.VGPUPlace) {
+			return in, true
+		}
+	}
+	return nil, false
+}
+
 // VGPULayout is a wanted set of vGPUs for each of some GPUs. Exactly one of Type and
 // Types is set; neither means none.
 type VGPULayout struct {

@@ -102,7 +102,7 @@ func migScenarios() []scenario {
 		},
 		{
 			rule: "kind-on-platform", name: "a VM on Linux", level: rules.Error, path: "vm",
-			says: []string{"gpu_vm_assignment is for Hyper-V hosts"},
+			says: []string{"vGPUs are not attached to VMs of Linux hosts yet"},
 			build: func() (rules.World, change.Change) {
 				h := gpuServer("kvm01", h100(migGPU0))
 				h.VMs = []gpu.VM{vm("a", gpu.VMOff)}
