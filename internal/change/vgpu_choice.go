@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
@@ -276,6 +277,9 @@ func strayedVGPU(host *gpu.Host, a *gpu.Assignment, claim *gpu.Claim) (found str
 	if s.named(is) {
 		return "", ""
 	}
+	if !a.Reserves() {
+		return "does not have the vGPU of its assignment in its definition any more, " + is.String(), CauseOtherTool
+	}
 	for _, v := range s.all() {
 		if s.named(v) && s.fits(v) && s.takenBy(v) == "" {
 			return "has another vGPU in its definition, " + v.String() + ", and " + is.String() + " is the one of its assignment", CauseOtherTool
@@ -320,9 +324,177 @@ func Unfit(platform gpu.Platform, a *gpu.Assignment) (why, fix string) {
 			"Write `partition` in place of `pool` and `device`, with a gpu_partition_config of kind `vgpu`."
 	case len(lacks) > 0:
 		return "VMs of Linux hosts have no " + words.JoinAll(lacks), "Leave that out."
-	case !a.Reserves():
-		return "vGPUs are not attached to VMs of Linux hosts yet",
-			"Write `partition = { attach = \"none\" }`, which reserves a vGPU, and have the VM's own resource name it by `partition_address`."
 	}
 	return "", ""
+}
+
+// chooseVGPU finds the vGPU that the VM shall have, and the one that it has from us. One that the VM has already stays the device that
+// it is; the claim keeps by which alias it is told from what others give the VM.
+func (m *move) chooseVGPU(c, claim *gpu.Claim, holds *gpu.Assignment) *gpu.Refusal {
+	if u, is := m.host.Concerning(m.vm.ID, nil, gpu.PartVGPUs, gpu.PartVMs); is {
+		return unreadable(changeGPU, u)
+	}
+	if r := m.manages(); r != nil {
+		return r
+	}
+	of := *m.change.Want.Assignment
+	of.VMID, of.VMName = m.vm.ID, m.vm.Name
+	chosen, refused := ChooseVGPU(&m.host, &of)
+	if refused != nil {
+		return refused
+	}
+	if r := m.startsWith(&chosen); r != nil {
+		return r
+	}
+	m.gets = &chosen
+	if claim != nil {
+		m.has = claim.Device
+	} else {
+		m.has = adoptedVGPU(m.vm, holds)
+	}
+	chosen.ID = aliasOf(m.change.Token)
+	if i := slices.IndexFunc(m.vm.Devices, m.isThere); i >= 0 {
+		chosen.ID = m.vm.Devices[i].ID
+	}
+	c.Device = m.gets
+	return nil
+}
+
+// isThere reports whether a device of the VM is the vGPU that it shall have.
+func (m *move) isThere(d gpu.DeviceAssignment) bool {
+	return m.gets != nil && d.IsVGPU(m.gets.GPU, *m.gets.VGPU)
+}
+
+// adoptedVGPU is the vGPU that a VM has which an assignment without a record is about; nil for none.
+func adoptedVGPU(vm *gpu.VM, holds *gpu.Assignment) *gpu.DeviceAssignment {
+	if holds == nil || holds.Partition == nil {
+		return nil
+	}
+	if i := slices.IndexFunc(vm.Devices, func(d gpu.DeviceAssignment) bool { return d.VGPU != nil }); i >= 0 {
+		return &vm.Devices[i]
+	}
+	return nil
+}
+
+// aliasOf is the alias of what the assignment of a token writes, in letters that libvirt takes.
+func aliasOf(token string) string {
+	const length = 12
+	text := strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' || r >= 'a' && r <= 'z' {
+			return r
+		}
+		return -1
+	}, strings.ToLower(token))
+	return gpu.AliasPrefix + text[:min(length, len(text))]
+}
+
+// nameDevices has the definition of a VM of a Linux host name the vGPUs that the VM has, and these be held or named by it.
+func nameDevices(h *gpu.Host, vm *gpu.VM) {
+	if h.Platform != gpu.Linux {
+		return
+	}
+	devices := slices.DeleteFunc(slices.Clone(h.HostDevices), func(d gpu.HostDevice) bool {
+		return d.IsOf(vm.ID) && !slices.ContainsFunc(vm.Devices, func(x gpu.DeviceAssignment) bool { return gpu.SameID(x.ID, d.ID()) })
+	})
+	for i := range devices {
+		if devices[i].IsOf(vm.ID) {
+			devices[i].State = vm.State
+		}
+	}
+	for _, x := range vm.Devices {
+		in, there := h.VGPUOf(&x)
+		if !there || slices.ContainsFunc(devices, func(d gpu.HostDevice) bool { return d.IsOf(vm.ID) && gpu.SameID(d.ID(), x.ID) }) {
+			continue
+		}
+		d := gpu.HostDevice{VM: vm.Name, VMID: vm.ID, State: vm.State, UUID: in.UUID, Alias: x.ID}
+		if in.UUID == "" {
+			d.Address = in.Address
+		}
+		devices = append(devices, d)
+	}
+	h.HostDevices, h.GPUs = devices, slices.Clone(h.GPUs)
+	holdDevices(h, vm)
+	h.NameVGPUs()
+}
+
+// holdDevices has a VM that runs hold the vGPUs that it has, and one that is off none.
+func holdDevices(h *gpu.Host, vm *gpu.VM) {
+	for i := range h.GPUs {
+		g := &h.GPUs[i]
+		if g.VGPU == nil {
+			continue
+		}
+		v := *g.VGPU
+		v.Instances = slices.Clone(v.Instances)
+		for j := range v.Instances {
+			in := &v.Instances[j]
+			has := vm.Runs() && slices.ContainsFunc(vm.Devices, func(d gpu.DeviceAssignment) bool { return d.IsVGPU(g.ID, in.VGPUPlace) })
+			switch {
+			case has:
+				in.Holder = "VM " + vm.Name
+			case in.Holder == "VM "+vm.Name:
+				in.Holder = ""
+			}
+		}
+		g.VGPU = &v
+	}
+}
+
+// takesVGPU refuses a vGPU that is not there, or that another VM has.
+func takesVGPU(host *gpu.Host, s Step) *gpu.Refusal {
+	in, there := host.VGPUOf(s.Device)
+	vm, here := host.VM(s.VM)
+	switch {
+	case !here:
+		return nil
+	case !there:
+		return refuse(gpu.NotFound, changeGPU, vmText(s.VMName()), "there is no vGPU %s of GPU %s", placeText(*s.Device.VGPU), s.Device.GPU).
+			Or("apply the partition config of its GPU")
+	case in.Holder != "" && in.Holder != "VM "+vm.Name:
+		return refuse(gpu.InUse, changeGPU, vmText(s.VMName()), "%s has it", in.Holder).
+			Or("take it from that VM first").OfRule(Capacity)
+	}
+	return nil
+}
+
+// manages refuses a host whose VMs are not libvirt's to change.
+func (m *move) manages() *gpu.Refusal {
+	const reserved = "reserve the vGPU with partition.attach = \"none\" and let that give it to the VM"
+	r := func(format string, args ...any) *gpu.Refusal {
+		return refuse(gpu.NotSupported, changeGPU, vmText(m.vm.Name), format, args...).OfRule(VMManager)
+	}
+	switch is := m.host.VMManager; {
+	case is == nil:
+		return r("nothing that is known here manages the VMs of host %q", m.host.Name).Or("start libvirt there, or %s", reserved)
+	case is.Name != gpu.Libvirt:
+		return r("%s manages the VMs of host %q, and writes their definitions itself", is.Name, m.host.Name).Or("%s", reserved)
+	}
+	return nil
+}
+
+// The first version of libvirt that gives a function to a VM which the vendor's driver keeps (libvirt's news of 9.7.0).
+const unmanagedMajor, unmanagedMinor = 9, 7
+
+// startsWith refuses a vGPU with which the VM would not start, or which it would lose by that.
+func (m *move) startsWith(d *gpu.DeviceAssignment) *gpu.Refusal {
+	in, _ := m.host.VGPUOf(d)
+	if in.UUID != "" {
+		return nil // libvirt leaves a mediated device as it is
+	}
+	var major, minor int
+	version := m.host.VMManager.Version
+	if n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor); n > 1 &&
+		(major < unmanagedMajor || major == unmanagedMajor && minor < unmanagedMinor) {
+		return refuse(gpu.NotSupported, changeGPU, vmText(m.vm.Name),
+			"host %q has libvirt %s, which starts no VM with a function that NVIDIA's driver has", m.host.Name, version).
+			Or("install libvirt 9.7.0 or later").OfRule(LibvirtVersion)
+	}
+	for i := range m.host.HostDevices {
+		if x := &m.host.HostDevices[i]; x.Managed && x.IsOf(m.vm.ID) && x.Names(in) {
+			return refuse(gpu.InvalidState, changeGPU, vmText(m.vm.Name),
+				"its definition names %s with managed='yes', by which libvirt takes it from NVIDIA's driver: the vGPU is lost at the start",
+				vgpuOn{in: in}).Or("write managed='no' there, as with `virsh edit`").OfRule(HostdevManaged)
+		}
+	}
+	return nil
 }

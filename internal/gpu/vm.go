@@ -7,6 +7,8 @@ type VM struct {
 	State      VMState `json:"state"`
 	Generation int     `json:"generation"`
 	Clustered  bool    `json:"clustered,omitempty"`
+	// Transient is true for a VM of libvirt's that has no stored definition: it is gone when it is off.
+	Transient bool `json:"transient,omitempty"`
 	// Replica is true for a copy that Hyper-V Replica keeps of a VM of another host, under the same
 	// id (ReplicationMode "Replica" or "Extended Replica").
 	Replica bool `json:"replica,omitempty"`

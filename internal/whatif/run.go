@@ -448,7 +448,7 @@ func PoolCount(p *gpu.PoolWant) int { return max(p.Count, 1) }
 
 // has tells whether a VM has a GPU whole.
 func has(vm *gpu.VM, id string) bool {
-	return slices.ContainsFunc(vm.Devices, func(d gpu.DeviceAssignment) bool { return gpu.SameID(d.GPU, id) })
+	return slices.ContainsFunc(vm.Devices, func(d gpu.DeviceAssignment) bool { return d.VGPU == nil && gpu.SameID(d.GPU, id) })
 }
 
 // Drawn is the number of a VM's devices that come from a pool.

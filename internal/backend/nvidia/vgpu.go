@@ -130,8 +130,12 @@ func (b *Backend) nameVGPUs(ctx context.Context, host *gpu.Host) {
 	if !slices.ContainsFunc(host.GPUs, func(g gpu.GPU) bool { return g.VGPU != nil }) {
 		return
 	}
-	devices, err := libvirt.Read(ctx, b.opt.Libvirt)
+	found, err := libvirt.Look(ctx, b.opt.Libvirt)
 	lacks(host, gpu.PartVGPUs, err)
-	host.HostDevices = devices
+	host.HostDevices, host.VMManager = found.Devices, found.Manager
+	if host.VMs = found.VMs; host.VMs == nil {
+		host.VMs = []gpu.VM{}
+	}
+	host.AttachVGPUs()
 	host.NameVGPUs()
 }

@@ -134,9 +134,9 @@ func partitionAttributes() map[string]schema.Attribute {
 			int64validator.Between(1, maxMiB)),
 		"type": tfschema.OptionalText("Of a VM on a Linux host, the type of its vGPU, such as `L40S-12Q`. Required where the config makes "+
 			"several.", stringvalidator.LengthAtLeast(1)),
-		"attach": tfschema.OptionalText("Of a VM on a Linux host, who gives it the vGPU. `\"none\"` reserves one there, for a VM whose own "+
-			"resource writes it into its definition, by `partition_address` or `partition_uuid`: the VM may be still to come, and is never "+
-			"stopped. `\"vm\"`, the default, is not there yet on Linux hosts. Forces replacement.",
+		"attach": tfschema.OptionalText("Of a VM on a Linux host, who writes the vGPU into the VM's definition. `\"vm\"`, the default: this "+
+			"resource, through libvirt, while the VM is off. `\"none\"`: the VM's own resource, by `partition_address` or `partition_uuid`; one is "+
+			"reserved for it, the VM may be still to come, and is never stopped. A change of it forces replacement.",
 			stringvalidator.OneOf(string(gpu.AttachVM), string(gpu.AttachNone))),
 		"gpu_id": tfschema.OptionalText("Binds the VM to a partition of this GPU. Refused for a clustered VM, which could then not fail over.",
 			stringvalidator.LengthAtLeast(1)),
