@@ -114,7 +114,7 @@ func fits(host *gpu.Host, key string, ch Change) *gpu.Refusal {
 		if why, fix := Unfit(host.Platform, ch.Want.Assignment); why != "" {
 			return refuse(gpu.NotSupported, op, "host "+host.Name, "%s", why).Or("%s", fix)
 		}
-		return nil
+		return isManaged(host, ch.Want.Assignment)
 	}
 	if host.Platform == need {
 		return nil

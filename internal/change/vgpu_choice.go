@@ -334,9 +334,6 @@ func (m *move) chooseVGPU(c, claim *gpu.Claim, holds *gpu.Assignment) *gpu.Refus
 	if u, is := m.host.Concerning(m.vm.ID, nil, gpu.PartVGPUs, gpu.PartVMs); is {
 		return unreadable(changeGPU, u)
 	}
-	if r := m.manages(); r != nil {
-		return r
-	}
 	of := *m.change.Want.Assignment
 	of.VMID, of.VMName = m.vm.ID, m.vm.Name
 	chosen, refused := ChooseVGPU(&m.host, &of)
@@ -457,17 +454,24 @@ func takesVGPU(host *gpu.Host, s Step) *gpu.Refusal {
 	return nil
 }
 
-// manages refuses a host whose VMs are not libvirt's to change.
-func (m *move) manages() *gpu.Refusal {
-	const reserved = "reserve the vGPU with partition.attach = \"none\" and let that give it to the VM"
-	r := func(format string, args ...any) *gpu.Refusal {
-		return refuse(gpu.NotSupported, changeGPU, vmText(m.vm.Name), format, args...).OfRule(VMManager)
+// isManaged refuses to write definitions of VMs on a Linux host where they are not libvirt's to change.
+func isManaged(host *gpu.Host, a *gpu.Assignment) *gpu.Refusal {
+	const reserved = "reserve the vGPU with partition.attach = \"none\" and let the VM's own resource or manager give it to the VM"
+	if host.Platform != gpu.Linux || a.Reserves() {
+		return nil
 	}
-	switch is := m.host.VMManager; {
+	if _, unknown := host.UnknownPart(gpu.PartVGPUs); unknown && host.VMManager == nil {
+		return nil // it is there, and cannot be read
+	}
+	r := func(format string, args ...any) *gpu.Refusal {
+		return refuse(gpu.NotSupported, "give a VM a GPU", "host "+host.Name, format, args...).OfRule(VMManager)
+	}
+	switch is := host.VMManager; {
 	case is == nil:
-		return r("nothing that is known here manages the VMs of host %q", m.host.Name).Or("start libvirt there, or %s", reserved)
+		return r("it runs Linux and nothing that is known to manage VMs, and this requires Hyper-V, or libvirt").
+			Or("start libvirt there, or %s", reserved)
 	case is.Name != gpu.Libvirt:
-		return r("%s manages the VMs of host %q, and writes their definitions itself", is.Name, m.host.Name).Or("%s", reserved)
+		return r("%s manages its VMs, and writes their definitions itself", is.Name).Or("%s", reserved)
 	}
 	return nil
 }

@@ -49,6 +49,138 @@ func named(w rules.World, vmName string, function int) rules.World {
 	return w
 }
 
+// attach is an assignment that gives VM "web-01" of kvm01 a vGPU of config "vdi".
+func attach() gpu.Want {
+	w := reserve("web-01", gpu.PartitionWant{Config: "vdi"})
+	w.Assignment.VMID, w.Assignment.Partition.Attach = "ID-web-01", ""
+	w.Assignment.Power.AllowShutdown = true
+	return w
+}
+
+// withVM is kvm01 with libvirt and VM "web-01" in a state.
+func withVM(w rules.World, state gpu.VMState) rules.World {
+	h := w.Hosts["kvm01"]
+	h.VMManager = &gpu.VMManager{Name: gpu.Libvirt, Version: "11.3.0"}
+	h.VMs = []gpu.VM{{ID: "ID-web-01", Name: "web-01", State: state}}
+	h.AttachVGPUs()
+	h.NameVGPUs()
+	return w
+}
+
+// attached has "web-01" have a vGPU of kvm01 from its assignment.
+func attached(w rules.World, function int) rules.World {
+	h := w.Hosts["kvm01"]
+	place := h.GPUs[0].VGPU.Instances[function].VGPUPlace
+	h.Claims = append(h.Claims, gpu.Claim{
+		Kind: gpu.ClaimAssignment, ID: "ID-web-01", Token: "t", Owner: "vdi", Want: attach(),
+		Device: &gpu.DeviceAssignment{ID: "ua-gpu-t", GPU: migGPU0, VGPU: &place},
+	})
+	h.HostDevices = append(h.HostDevices, gpu.HostDevice{
+		VM: "web-01", VMID: "ID-web-01", Address: h.GPUs[0].VGPU.Instances[function].Address, Alias: "ua-gpu-t",
+	})
+	return withVM(w, gpu.VMOff)
+}
+
+func libvirtScenarios() []scenario {
+	given := func(w rules.World) (rules.World, change.Change) { return w, create("t", attach()) }
+	return []scenario{
+		{
+			rule: "vm-manager", name: "none", level: rules.Error, path: "vm", change: true,
+			says: []string{"nothing that is known to manage VMs", `partition.attach = "none"`},
+			build: func() (rules.World, change.Change) {
+				w := withVM(desks(q12), gpu.VMOff)
+				w.Hosts["kvm01"].VMManager = nil
+				return given(w)
+			},
+			satisfy: func(w *rules.World, _ *change.Change) { withVM(*w, gpu.VMOff) },
+		},
+		{
+			rule: "vm-manager", name: "KubeVirt", level: rules.Error, path: "vm", change: true, says: []string{"kubevirt manages its VMs"},
+			build: func() (rules.World, change.Change) {
+				w := withVM(desks(q12), gpu.VMOff)
+				w.Hosts["kvm01"].VMManager = &gpu.VMManager{Name: "kubevirt"}
+				return given(w)
+			},
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want = reserve("web-01", gpu.PartitionWant{Config: "vdi"}) },
+		},
+		{
+			rule: "libvirt-version", name: "of Debian 12", level: rules.Error, path: "vm", change: true,
+			says: []string{"libvirt 9.0.0", "9.7.0 or later"},
+			build: func() (rules.World, change.Change) {
+				w := withVM(desks(q12), gpu.VMOff)
+				w.Hosts["kvm01"].VMManager.Version = "9.0.0"
+				return given(w)
+			},
+			satisfy: func(w *rules.World, _ *change.Change) {
+				w.Hosts["kvm01"].GPUs[0].VGPU.Instances[0].UUID = "a-mediated-device"
+			},
+		},
+		{
+			rule: "vm-saved", name: "a managed save", level: rules.Error, path: "vm", change: true, says: []string{"would be restored"},
+			build:   func() (rules.World, change.Change) { return given(withVM(desks(q12), gpu.VMSaved)) },
+			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["kvm01"].VMs[0].State = gpu.VMOff },
+		},
+		{
+			rule: "vm-transient", name: "no definition", level: rules.Error, path: "vm", change: true,
+			says: []string{"it is transient", "virsh define"},
+			build: func() (rules.World, change.Change) {
+				w := withVM(desks(q12), gpu.VMRunning)
+				w.Hosts["kvm01"].VMs[0].Transient = true
+				return given(w)
+			},
+			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["kvm01"].VMs[0].Transient = false },
+		},
+		{
+			rule: "hostdev-managed", name: "its own", level: rules.Error, path: "vm", change: true, says: []string{"managed='yes'", "managed='no'"},
+			build: func() (rules.World, change.Change) {
+				w := named(desks(q12), "web-01", 0)
+				w.Hosts["kvm01"].HostDevices[0].Managed = true
+				return given(withVM(w, gpu.VMOff))
+			},
+			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["kvm01"].HostDevices[0].Managed = false },
+		},
+		{
+			rule: "hostdev-managed", name: "of others", level: rules.Warning, path: "selector",
+			says: []string{`"web-02"`, "0000:41:00.4", "managed='no'"},
+			build: func() (rules.World, change.Change) {
+				w := named(desks(q12), "web-02", 0)
+				w.Hosts["kvm01"].HostDevices[0].Managed = true
+				p := vgpuConfig("vdi", vgpuTypes(q12, 1), "kvm01")
+				p.Config.GPUs["kvm01"] = []string{migGPU0}
+				return w, change.Change{Token: "claim-vdi", Want: p}
+			},
+			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["kvm01"].HostDevices = nil },
+		},
+		{
+			rule: "vgpu-referenced", name: "by another VM", level: rules.Warning, path: "vm", says: []string{`"web-02"`, "one runs at a time"},
+			build: func() (rules.World, change.Change) {
+				return attached(named(desks(q12, q12), "web-02", 0), 0), create("t", attach())
+			},
+			satisfy: func(w *rules.World, _ *change.Change) {
+				w.Hosts["kvm01"].HostDevices = w.Hosts["kvm01"].HostDevices[1:]
+			},
+		},
+		{
+			rule: "single-partition-per-vm", name: "a vGPU of others", level: rules.Error, path: "vm",
+			says: []string{"names 1 vGPU that this resource did not give it: 0000:41:00.4", "terraform import"},
+			build: func() (rules.World, change.Change) {
+				return given(withVM(named(desks(q12, q12), "web-01", 0), gpu.VMOff))
+			},
+			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["kvm01"].VMs[0].Devices = nil },
+		},
+		{
+			rule: "vm-must-be-off", name: "on Linux", level: rules.Error, path: "power", change: true,
+			says: []string{"does not allow to shut it down"},
+			build: func() (rules.World, change.Change) {
+				w, p := given(withVM(desks(q12), gpu.VMRunning))
+				p.Want.Assignment.Power.AllowShutdown = false
+				return w, p
+			},
+			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["kvm01"].VMs[0].State = gpu.VMOff },
+		},
+	}
+}
+
 func vgpuVMScenarios() []scenario {
 	ofVDI := gpu.PartitionWant{Config: "vdi"}
 	return []scenario{

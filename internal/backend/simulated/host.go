@@ -242,6 +242,9 @@ func (h *Host) act(rec *record, c call, act func(*record) error) error {
 	if err := c.op.offeredBy(rec.Platform); err != nil {
 		return complete(err, c, rec)
 	}
+	if rec.Platform == gpu.Linux && c.vm != "" && len(rec.VMs) == 0 {
+		return complete(refuse(backend.NotSupported, "the host runs no VMs"), c, rec)
+	}
 	return complete(act(rec), c, rec)
 }
 
