@@ -4,6 +4,7 @@ package fakelibvirt
 
 import (
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"io"
 	"net"
@@ -108,6 +109,17 @@ func (d *Daemon) Lie(how Lie) { d.set(func() { d.lie = how }) }
 
 // Off has a VM go off, as when its guest is done.
 func (d *Daemon) Off(name string) { d.set(func() { d.named(name).off() }) }
+
+// Deafen has the guest of a VM, by its UUID, be deaf.
+func (d *Daemon) Deafen(uuid string) {
+	d.set(func() {
+		for i := range d.domains {
+			if hex.EncodeToString(d.domains[i].UUID[:]) == strings.ReplaceAll(uuid, "-", "") {
+				d.domains[i].Guest = Deaf
+			}
+		}
+	})
+}
 
 // Domain is a VM as it is now.
 func (d *Daemon) Domain(name string) Domain {

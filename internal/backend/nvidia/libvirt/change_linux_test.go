@@ -110,13 +110,13 @@ func TestChangeIsRefused(t *testing.T) {
 		has  fakelibvirt.Domain
 		code backend.Code
 	}{
-		"running":                      {running(vm("web-01", 1, "")), backend.InvalidState},
-		"saved":                        {saved, backend.InvalidState},
-		"transient":                    {transient, backend.InvalidState},
-		"named already":                {vm("web-01", 1, mediated), backend.InUse},
-		"the alias is another's":       {other, backend.InUse},
-		"no such VM":                   {vm("web-02", 2, ""), backend.NotFound},
-		"a definition that is no text": {fakelibvirt.Domain{Name: "web-01", UUID: [16]byte{0xab, 15: 1}, State: fakelibvirt.ShutOff}, backend.Unavailable},
+		"running":                {running(vm("web-01", 1, "")), backend.InvalidState},
+		"saved":                  {saved, backend.InvalidState},
+		"transient":              {transient, backend.InvalidState},
+		"named already":          {vm("web-01", 1, mediated), backend.InUse},
+		"the alias is another's": {other, backend.InUse},
+		"no such VM":             {vm("web-02", 2, ""), backend.NotFound},
+		"no definition":          {fakelibvirt.Domain{Name: "web-01", UUID: [16]byte{0xab, 15: 1}, State: fakelibvirt.ShutOff}, backend.Unavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t).libvirtd(t, test.has)
