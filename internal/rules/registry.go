@@ -78,7 +78,7 @@ var registry = []Rule{
 	},
 	{
 		ID: "single-partition-per-vm", Default: Error, Scope: HostScope, Subjects: assignments, Source: srcAssign, check: checkSinglePartition,
-		Sentence: "A VM gets at most one GPU partition.",
+		Sentence: "A VM gets at most one GPU partition, or one vGPU.",
 	},
 	{
 		ID: "dda-xor-partition", Default: Error, Scope: HostScope, Subjects: allButShares, Source: srcAzureLocal, check: checkDDAXorPartition,
@@ -109,8 +109,8 @@ var registry = []Rule{
 	},
 	{
 		ID: "kind-on-platform", Default: Error, Scope: HostScope, Subjects: everyKindOfClaim, Source: srcProject, check: checkKindOnPlatform,
-		Sentence: "Partition configs of kind `gpu_p` and assignments are for Hyper-V hosts; those of kind `mig`, `vgpu`, `mps` and " +
-			"`time_slicing`, and shares, for Linux hosts; a pool is of hosts of one platform, and has only settings that the platform has.",
+		Sentence: "Partition configs of kind `gpu_p` are for Hyper-V hosts; those of kind `mig`, `vgpu`, `mps` and `time_slicing`, and shares, " +
+			"for Linux hosts; a pool is of hosts of one platform, and it and an assignment have only settings that the platform has.",
 	},
 	{
 		ID: "node-in-service", Default: Error, Scope: HostScope, Subjects: allButShares, Source: srcClusteredVM, check: checkNodeInService,
@@ -256,7 +256,7 @@ var registry = []Rule{
 		ID: "capacity", Default: Error, passes: true, Scope: HostScope, Subjects: allButShares, Source: srcAssign,
 		kind: gpu.KindGPUP, check: checkCapacity,
 		Sentence: "The host has a partition, or the pool a GPU, for every VM that runs or is started; VMs that are off beyond that are a " +
-			"warning.",
+			"warning. A Linux host has a free vGPU of the type for each VM that is to have one, off or not.",
 	},
 	{
 		ID: failoverHeadroom, Default: Warning, Lenient: true, Scope: FleetScope, Subjects: configsAndVMs, Source: srcClusteredVM,

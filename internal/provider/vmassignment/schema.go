@@ -34,7 +34,8 @@ func (r *Resource) IdentitySchema(_ context.Context, _ resource.IdentitySchemaRe
 // Schema implements resource.Resource.
 func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resource.SchemaResponse) {
 	resp.Schema = schema.Schema{
-		MarkdownDescription: "Gives a virtual machine one GPU partition, GPUs of a pool, or named GPUs.\n\n" +
+		MarkdownDescription: "Gives a virtual machine one GPU partition, GPUs of a pool, or named GPUs. A partition of a VM on a Linux host is " +
+			"a vGPU, as the [guide on KVM](../guides/kvm.md) says; pools, named GPUs and the settings below are for Hyper-V.\n\n" +
 			"A GPU is given and taken only while the VM is off: a VM that runs is shut down, if `power` allows it, and started again. " +
 			"A VM that does not start with its GPU gets back what it had and is started as it was. When a clustered VM moves to another node, " +
 			"nothing has to change.\n\n" +
