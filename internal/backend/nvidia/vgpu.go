@@ -132,6 +132,7 @@ func (b *Backend) nameVGPUs(ctx context.Context, host *gpu.Host) {
 	}
 	found, err := libvirt.Look(ctx, b.opt.Libvirt)
 	lacks(host, gpu.PartVGPUs, err)
+	lacks(host, gpu.PartVMs, err) // none of them is gone for that, and a start that is owed to one stays so
 	host.HostDevices, host.VMManager = found.Devices, found.Manager
 	if host.VMs = found.VMs; host.VMs == nil {
 		host.VMs = []gpu.VM{}

@@ -38,9 +38,16 @@ func domainOf(virt *golibvirt.Libvirt, id string) (golibvirt.Domain, error) {
 	return d, err
 }
 
-// call does something with a VM within what is left of a call's time.
+// call does something with a VM within what is left of a call's time, once libvirt has answered that it has the VM. Where systemd holds
+// the socket, as at boot, nobody answers: that is known after a reading's time, however long a start may take.
 func (o Options) call(ctx context.Context, id string, do func(*golibvirt.Libvirt, golibvirt.Domain) error) error {
-	o = o.In("")
+	if err := o.ask(ctx, id, func(*golibvirt.Libvirt, golibvirt.Domain) error { return nil }); err != nil {
+		return err
+	}
+	return o.In("").once(ctx, id, do)
+}
+
+func (o Options) once(ctx context.Context, id string, do func(*golibvirt.Libvirt, golibvirt.Domain) error) error {
 	var refused error
 	there, err := o.on(ctx, func(virt *golibvirt.Libvirt) error {
 		d, err := domainOf(virt, id)
@@ -71,9 +78,11 @@ func (o Options) call(ctx context.Context, id string, do func(*golibvirt.Libvirt
 
 // ask is call for what only reads, also once the time of the caller is over.
 func (o Options) ask(ctx context.Context, id string, do func(*golibvirt.Libvirt, golibvirt.Domain) error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.In("").Patience)
+	o = o.In("")
+	late := fmt.Errorf("libvirt has not answered within %s", o.Patience)
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), o.Patience, late)
 	defer cancel()
-	return o.call(ctx, id, do)
+	return o.once(ctx, id, do)
 }
 
 // stored is what the definition of a VM that is off names; of any other VM it is refused.

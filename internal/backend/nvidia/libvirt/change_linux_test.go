@@ -104,6 +104,8 @@ func TestChangeIsReadBack(t *testing.T) {
 func TestChangeIsRefused(t *testing.T) {
 	saved, transient, other := vm("web-01", 1, ""), running(vm("web-01", 1, "")), vm("web-01", 1, "")
 	saved.Saved, transient.Transient = true, true
+	undefined := vm("web-01", 1, "")
+	undefined.XML = ""
 	other.XML = strings.Replace(other.XML, "</devices>", strings.Replace(function, "</source>", "</source><alias name='"+alias+"'/>", 1)+
 		"</devices>", 1)
 	for name, test := range map[string]struct {
@@ -116,7 +118,7 @@ func TestChangeIsRefused(t *testing.T) {
 		"named already":          {vm("web-01", 1, mediated), backend.InUse},
 		"the alias is another's": {other, backend.InUse},
 		"no such VM":             {vm("web-02", 2, ""), backend.NotFound},
-		"no definition":          {fakelibvirt.Domain{Name: "web-01", UUID: [16]byte{0xab, 15: 1}, State: fakelibvirt.ShutOff}, backend.Unavailable},
+		"no definition":          {undefined, backend.Unavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t).libvirtd(t, test.has)
@@ -179,6 +181,21 @@ func TestGuestThatGoesOffLate(t *testing.T) {
 	}
 	if state, err := libvirt.State(t.Context(), h.options(), idOfFirst); state != gpu.VMRunning || err != nil {
 		t.Errorf("it is %s, error %v: the request ended with the VM", state, err)
+	}
+}
+
+// A daemon that answers nobody, as at boot, is waited for as long as for a reading, and not as long as a VM may take to start.
+func TestChangeOfADaemonThatHangs(t *testing.T) {
+	h := newHost(t).libvirtd(t, vm("web-01", 1, function))
+	h.monolithic.Hang()
+	o := libvirt.Options{Patience: 50 * time.Millisecond}.In(h.root)
+	for what, err := range map[string]error{
+		"start": libvirt.Start(t.Context(), o, idOfFirst), "shut down": libvirt.ShutDown(t.Context(), o, idOfFirst),
+		"attach": libvirt.Attach(t.Context(), o, idOfFirst, ours(true)),
+	} {
+		if !backend.Is(err, backend.Timeout) || !strings.Contains(err.Error(), "has not answered within 50ms") {
+			t.Errorf("%s: the error is %v", what, err)
+		}
 	}
 }
 
