@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-testing/plancheck"
 	"github.com/hashicorp/terraform-plugin-testing/statecheck"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -95,5 +96,56 @@ func TestAccVMAssignment_GivesAVMOfLibvirtAVGPU(t *testing.T) {
 	}
 	r.WantVGPUs("on L40S-12Q@0 L40S-12Q@1", 0)
 	r.WantClaims([]string{"kvm01"})
+	r.WantSettled()
+}
+
+// A VM that does not start with its vGPU gets back what it had, and runs as before; nothing is on record.
+func TestAccVMAssignment_AVMOfLibvirtThatDoesNotStartIsPutBack(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, withVMs(rig.KVM(rig.L40s(0)), gpu.VM{Name: "web-01", State: gpu.VMRunning}))
+	config := r.Block() + rig.VGPUOf("desks", rig.TwoDesks)
+	r.Steps(
+		resource.TestStep{Config: config, Check: rig.Then(func() {
+			r.Must(r.Fleet.SetGuest(t.Context(), "web-01", simulated.Guest{StartFails: simulated.StartFailsWithGPU}))
+		})},
+		resource.TestStep{Config: config + attaches("web-01", mayStop), ExpectError: says("failed to start")},
+	)
+	if vm, _ := r.VM("web-01"); vm.State != gpu.VMRunning || defines(r) != "" {
+		t.Errorf("web-01 is %s, definitions name %q", vm.State, defines(r))
+	}
+	r.WantClaims([]string{"kvm01"})
+	r.WantSettled()
+}
+
+// A vGPU that somebody takes out of the definition is drift, and given again; one that waits for the VM's power-off is kept for it.
+func TestAccVMAssignment_DriftAndNextOffOfLibvirt(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, withVMs(rig.KVM(rig.L40s(0)), gpu.VM{Name: "web-01", State: gpu.VMOff}, gpu.VM{Name: "web-02", State: gpu.VMRunning}))
+	config := r.Block() + rig.VGPUOf("desks", rig.TwoDesks)
+	both := config + attaches("web-01") + attaches("web-02", `power = { when = "next_off" }`)
+	r.Steps(
+		resource.TestStep{Config: both, Check: rig.Then(func() {
+			if got := defines(r); !strings.HasPrefix(got, "web-01 ") || strings.Contains(got, "web-02") {
+				t.Errorf("definitions name %q, want that of web-01 only: web-02 runs", got)
+			}
+			r.WantClaims([]string{"kvm01"}, "partition_config desks", "vm_assignment "+rig.VMID(1), "vm_assignment "+rig.VMID(2))
+		})},
+		resource.TestStep{ // both vGPUs are spoken for
+			Config: both + reserves("web-03"), ExpectError: says("No free vGPU"),
+		},
+		resource.TestStep{
+			PreConfig: func() {
+				r.Must(r.Fleet.UndefineVM(t.Context(), "kvm01", "web-01"))
+				r.Must(r.Fleet.SetVMState(t.Context(), "web-02", gpu.VMOff))
+			},
+			Config: both, ConfigPlanChecks: rig.Planned(web01, plancheck.ResourceActionUpdate),
+			Check: rig.Then(func() {
+				if got := defines(r); !strings.Contains(got, "web-01 ") || !strings.Contains(got, "web-02 ") {
+					t.Errorf("definitions name %q, want both", got)
+				}
+			}),
+		},
+		resource.TestStep{Config: both, PlanOnly: true},
+	)
 	r.WantSettled()
 }
