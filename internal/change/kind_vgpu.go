@@ -35,11 +35,11 @@ var kindVGPU = kind{
 	},
 	found: func(_ *gpu.PartitionConfig, given gpu.Layout, g *gpu.GPU) string { return vgpusFound(given, g) },
 	declared: func(c *gpu.PartitionConfig) string {
-		words := placement.VGPULayoutText(c.VGPU)
+		text := placement.VGPULayoutText(c.VGPU)
 		if c.VGPU.Heterogeneous != nil {
-			words += map[bool]string{true: " in heterogeneous mode", false: " without heterogeneous mode"}[*c.VGPU.Heterogeneous]
+			text += map[bool]string{true: " in heterogeneous mode", false: " without heterogeneous mode"}[*c.VGPU.Heterogeneous]
 		}
-		return words
+		return text
 	},
 	cause: causeOfVGPUs,
 	unrestorable: func(_ *gpu.Host, before gpu.Layout, g *gpu.GPU) string {
@@ -297,27 +297,27 @@ func causeOfVGPUs(was, is gpu.Layout) Cause {
 func vgpusFound(was gpu.Layout, g *gpu.GPU) string {
 	given := was.VGPU
 	s := g.VGPU.State()
-	words := "has " + placement.VGPULayoutText(&gpu.VGPULayout{Types: gpu.VGPUCounts(s.Places)})
+	text := "has " + placement.VGPULayoutText(&gpu.VGPULayout{Types: gpu.VGPUCounts(s.Places)})
 	switch {
 	case s.FunctionsOn && len(s.Places) == 0:
-		words += ", and its virtual functions are on"
+		text += ", and its virtual functions are on"
 	case !s.FunctionsOn && len(s.Places) > 0 && g.VGPU.Functions > 0:
-		words += ", and its virtual functions are off"
+		text += ", and its virtual functions are off"
 	}
 	if s.Heterogeneous {
-		words += " in heterogeneous mode"
+		text += " in heterogeneous mode"
 	}
 	for i := range g.VGPU.Taken {
-		words += "; " + g.VGPU.Taken[i].String()
+		text += "; " + g.VGPU.Taken[i].String()
 	}
 	if given != nil && len(s.Places) > 0 {
-		words += aside(vgpusWithout(s.Places, given.Places), vgpusWithout(given.Places, s.Places),
+		text += aside(vgpusWithout(s.Places, given.Places), vgpusWithout(given.Places, s.Places),
 			func(l []gpu.VGPUPlace) string { return list(l, placeText) })
 	}
 	if was.MIG != nil && g.MIG != nil && g.MIG.State().String() != was.MIG.String() {
-		words += "; " + migFound(was.MIG, g)
+		text += "; " + migFound(was.MIG, g)
 	}
-	return words
+	return text
 }
 
 // vgpusWithout are the places of a list that others do not have.

@@ -300,7 +300,8 @@ func (d *Daemon) result(procedure uint32, call []byte) ([]byte, error) {
 
 // change makes a change of a domain, as honestly as the daemon is.
 func (d *Daemon) change(o *Domain, procedure uint32, args []byte) error {
-	name, does := "", func() error { return nil }
+	var name string
+	var does func() error
 	switch procedure {
 	case attachDevice:
 		name, does = "attach", func() error { return o.attach(firstText(args)) }
@@ -328,7 +329,7 @@ func (d *Daemon) change(o *Domain, procedure uint32, args []byte) error {
 	case err == nil && d.lie == Interrupted:
 		return errInterrupted
 	case err == nil && d.lie == SaysFailed:
-		return errors.New("Requested operation is not valid")
+		return errors.New("requested operation is not valid")
 	}
 	return err
 }

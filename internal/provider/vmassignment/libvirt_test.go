@@ -74,8 +74,10 @@ func TestAccVMAssignment_GivesAVMOfLibvirtAVGPU(t *testing.T) {
 			}),
 		},
 		resource.TestStep{Config: both, PlanOnly: true},
-		resource.TestStep{ResourceName: web01, ImportState: true, ImportStateId: "kvm01/web-01", ImportStateVerify: true,
-			ImportStateVerifyIdentifierAttribute: "vm_id", ImportStateVerifyIgnore: []string{"timeouts"}},
+		resource.TestStep{
+			ResourceName: web01, ImportState: true, ImportStateId: "kvm01/web-01", ImportStateVerify: true,
+			ImportStateVerifyIdentifierAttribute: "vm_id", ImportStateVerifyIgnore: []string{"timeouts"},
+		},
 		resource.TestStep{ // one is taken back
 			Config: r.Block() + rig.VGPUOf("desks", rig.TwoDesks) + attaches("web-01", mayStop),
 			Check: rig.Then(func() {

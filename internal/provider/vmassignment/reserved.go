@@ -2,6 +2,7 @@ package vmassignment
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -39,7 +40,7 @@ func (r *Resource) findReserved(ctx context.Context, of reserving, diags *diag.D
 		prior = nil
 	}
 	at, err := fleet.FindVM(view, want.VM)
-	switch _, gone := err.(*fleet.VMGoneError); {
+	switch _, gone := errors.AsType[*fleet.VMGoneError](err); {
 	case err == nil:
 		want.Host = at.Host
 	case !gone:

@@ -33,8 +33,8 @@ func says(what ...string) *regexp.Regexp {
 
 const web01 = "gpu_vm_assignment.web-01"
 
-func address(resource, want string) statecheck.StateCheck {
-	return statecheck.ExpectKnownValue(resource, rig.Jsonpath("partition_address"), knownvalue.StringExact(want))
+func address(of, want string) statecheck.StateCheck {
+	return statecheck.ExpectKnownValue(of, rig.Jsonpath("partition_address"), knownvalue.StringExact(want))
 }
 
 // A vGPU is reserved for a VM that is still to come, stays reserved while the VM comes and goes, and is given up in the end. No VM is
@@ -80,10 +80,14 @@ func TestAccVMAssignment_ReservesAVGPU(t *testing.T) {
 		resource.TestStep{Config: config + reserves("web-01"), Check: rig.Then(func() {
 			r.WantClaims([]string{"kvm01"}, "partition_config desks", "vm_assignment web-01")
 		})},
-		resource.TestStep{ResourceName: web01, ImportState: true, ImportStateId: "kvm01/web-01", ImportStateVerify: true,
-			ImportStateVerifyIdentifierAttribute: "vm_id"},
-		resource.TestStep{ResourceName: web01, ImportState: true, ImportStateId: "web-01", ImportStateVerify: true,
-			ImportStateVerifyIdentifierAttribute: "vm_id"},
+		resource.TestStep{
+			ResourceName: web01, ImportState: true, ImportStateId: "kvm01/web-01", ImportStateVerify: true,
+			ImportStateVerifyIdentifierAttribute: "vm_id",
+		},
+		resource.TestStep{
+			ResourceName: web01, ImportState: true, ImportStateId: "web-01", ImportStateVerify: true,
+			ImportStateVerifyIdentifierAttribute: "vm_id",
+		},
 		resource.TestStep{Config: config},
 	)
 	r.WantClaims([]string{"kvm01"})

@@ -235,7 +235,7 @@ func asked(virt *golibvirt.Libvirt, d golibvirt.Domain) (time.Time, error) {
 	}
 	_, seconds, _ := strings.Cut(text, "at=")
 	var at int64
-	if _, err := fmt.Sscanf(strings.Trim(seconds, `'"`), "%d", &at); err != nil {
+	if n, _ := fmt.Sscanf(strings.Trim(seconds, `'"`), "%d", &at); n == 0 {
 		return time.Time{}, nil // somebody else's
 	}
 	return time.Unix(at, 0), nil
