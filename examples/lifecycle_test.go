@@ -445,6 +445,23 @@ func TestVGPUResourceExample(t *testing.T) {
 	}
 }
 
+// VMs of libvirt get a vGPU each, and one is kept for a VM that is still to come; in the end all is as it was.
+func TestKVMExample(t *testing.T) {
+	t.Parallel()
+	dir := examplesDir + "/kvm-vdi"
+	e := copyExample(t, dir+"/fleet.json", dir+"/main.tf")
+	before := e.fleet.Snapshot()
+	rig.WantSaid(t, e.Ok("plan"), "Plan: 5 to add", "shut down")
+	e.Apply()
+	h := e.fleet.Host("kvm01")
+	if len(h.HostDevices) != 3 || len(h.Claims) != 5 {
+		t.Errorf("definitions name %+v, and there are %d claims", h.HostDevices, len(h.Claims))
+	}
+	e.WantNoChanges()
+	e.Destroy()
+	e.fleet.WantUnchanged(before)
+}
+
 func TestDataSourceExamples(t *testing.T) {
 	t.Parallel()
 	for name, claims := range map[string][]string{

@@ -28,7 +28,7 @@ func TestREADMEsAsTheyAreWritten(t *testing.T) {
 	}
 	for _, readme := range []string{
 		"README.md", "examples/first-look/README.md", "examples/azure-local-vdi/README.md", "examples/edge-two-t4/README.md",
-		"examples/two-gpu-models/README.md",
+		"examples/two-gpu-models/README.md", "examples/kvm-vdi/README.md",
 		"examples/linux-hgx/README.md", "examples/linux-shares/README.md", "examples/slurm-mig/README.md",
 		"examples/kubernetes-device-plugin/README.md",
 		"examples/testing/README.md",

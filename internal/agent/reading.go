@@ -119,7 +119,7 @@ func about(steps []change.Step) (of backend.Objects, some bool) {
 	for _, step := range steps {
 		switch step.Op.By() {
 		case change.ByAgent:
-		case change.ByHyperV:
+		case change.ByHyperV, change.ByVMs:
 			if step.Op == change.OpDrainNode || step.Op == change.OpResumeNode {
 				return of, false
 			}

@@ -39,6 +39,13 @@ func (r *runner) run(ctx context.Context, s change.Step) (err error) {
 		}
 		return (&hypervRunner{host: host, timeout: r.timeout, act: r.act}).run(ctx, s)
 	}
+	if s.Op.By() == change.ByVMs {
+		host, err := asVMs(r.host)
+		if err != nil {
+			return err
+		}
+		return (&vmRunner{host: host, timeout: r.timeout, act: r.act}).run(ctx, s)
+	}
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
 	if s.Op.By() == change.ByAgent {
@@ -86,7 +93,7 @@ func effectOf(host backend.Backend, s change.Step) (func(context.Context) error,
 	case change.BySharing:
 		h, err := asSharing(host)
 		return func(ctx context.Context) error { return sharingEffects.run(ctx, h, s) }, err
-	case change.ByAgent, change.ByHyperV:
+	case change.ByAgent, change.ByHyperV, change.ByVMs:
 	}
 	return nil, noStep(s.Op)
 }
@@ -99,6 +106,8 @@ func able(host backend.Backend, steps []change.Step) error {
 		case change.ByAgent:
 		case change.ByHyperV:
 			_, err = asHyperV(host)
+		case change.ByVMs:
+			_, err = asVMs(host)
 		case change.ByMIG, change.ByVGPU, change.BySharing:
 			_, err = effectOf(host, s)
 		}
@@ -114,6 +123,15 @@ func asHyperV(host backend.Backend) (backend.HyperV, error) {
 	h, ok := host.(backend.HyperV)
 	if !ok {
 		return nil, &Error{Code: BadRequest, Message: "this host is not a Hyper-V host; it cannot be changed in this way"}
+	}
+	return h, nil
+}
+
+// asVMs is a host as one that runs VMs.
+func asVMs(host backend.Backend) (backend.VMs, error) {
+	h, ok := host.(backend.VMs)
+	if !ok {
+		return nil, &Error{Code: BadRequest, Message: "this host runs no VMs that an agent knows; it cannot be changed in this way"}
 	}
 	return h, nil
 }

@@ -20,7 +20,7 @@ func TestEveryOpRuns(t *testing.T) {
 	}
 	for _, op := range change.Ops() {
 		name := "n01"
-		if op.By() == change.ByHyperV {
+		if op.By() == change.ByHyperV || op.By() == change.ByVMs {
 			name = "hv01"
 		}
 		host, err := fleet.Host(name)

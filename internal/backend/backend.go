@@ -50,10 +50,7 @@ func (o Objects) Empty() bool { return len(o.VMs)+len(o.GPUs) == 0 }
 // a crash. Methods return only when the host shows the result, and report failures
 // as *Error. Ids are compared without case.
 type HyperV interface {
-	Backend
-
-	// ReadVM is one VM as Inventory shows it. NotFound when the host has no such VM.
-	ReadVM(ctx context.Context, vmID string) (gpu.VM, error)
+	VMs
 
 	// SetPartitionCount sets Msvm_PartitionableGpu.PartitionCount. InUse while a
 	// running VM holds a partition of the GPU; InvalidParameter for a count that is
@@ -82,12 +79,6 @@ type HyperV interface {
 	// DeletePool succeeds when there is no such pool. InUse while a VM draws from it.
 	DeletePool(ctx context.Context, name string) error
 
-	// AddDevice gives a VM a GPU of a pool or a named dismounted GPU, and returns the
-	// setting's id. InvalidState unless the VM is off.
-	AddDevice(ctx context.Context, vmID string, d gpu.DeviceAssignment) (string, error)
-	// RemoveDevice succeeds when there is no such device setting.
-	RemoveDevice(ctx context.Context, vmID, deviceID string) error
-
 	// ApplyVMSettings writes the settings that are not nil. Memory-mapped IO space
 	// and cache types need the VM off (InvalidState); an offline action needs a
 	// clustered VM (NotSupported).
@@ -100,6 +91,23 @@ type HyperV interface {
 	// ResumeNode lets the cluster place VMs on the node again. Those that were moved away
 	// stay where they are.
 	ResumeNode(ctx context.Context) error
+}
+
+// VMs is what a host that runs VMs can be told to do about one of them: Hyper-V, or a Linux host with libvirt.
+// Every method re-reads first, succeeds when the VM already is as asked, and returns only when the host shows
+// the result.
+type VMs interface {
+	Backend
+
+	// ReadVM is one VM as Inventory shows it. NotFound when the host has no such VM.
+	ReadVM(ctx context.Context, vmID string) (gpu.VM, error)
+
+	// AddDevice gives a VM a GPU of a pool, a named dismounted GPU or, on Linux, a vGPU, and returns the
+	// setting's id. InvalidState unless the VM is off. On Linux the id is given, an alias; InUse when the
+	// VM has another device of that alias, NotFound without the vGPU.
+	AddDevice(ctx context.Context, vmID string, d gpu.DeviceAssignment) (string, error)
+	// RemoveDevice succeeds when there is no such device setting.
+	RemoveDevice(ctx context.Context, vmID, deviceID string) error
 
 	// ShutDownVM asks the guest to shut down and waits until the VM is off or ctx
 	// ends (Timeout). Locked when the guest says that it is in use, unless force.

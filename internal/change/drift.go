@@ -246,7 +246,7 @@ func aside[T any](foreign, gone []T, text func([]T) string) string {
 // AssignmentDifferences are how a VM differs from what its assignment declares. claim is the
 // record of it, nil for none.
 func AssignmentDifferences(h *gpu.Host, vm *gpu.VM, a *gpu.Assignment, claim *gpu.Claim) []Difference {
-	out := vmDifferences(h, vm, a, claim != nil && claim.Pending)
+	out := vmDifferences(h, vm, a, claim)
 	differ := func(found string, since time.Time) {
 		out = append(out, Difference{Object: "VM " + words.Name(vm.Name), Found: found, Cause: CauseFailedChange, Since: since})
 	}
@@ -259,18 +259,22 @@ func AssignmentDifferences(h *gpu.Host, vm *gpu.VM, a *gpu.Assignment, claim *gp
 	return out
 }
 
-func vmDifferences(h *gpu.Host, vm *gpu.VM, a *gpu.Assignment, pending bool) []Difference {
+func vmDifferences(h *gpu.Host, vm *gpu.VM, a *gpu.Assignment, claim *gpu.Claim) []Difference {
 	var out []Difference
 	differ := func(found, declared string, cause Cause) {
 		out = append(out, Difference{Object: "VM " + words.Name(vm.Name), Found: found, Declared: declared, Cause: cause})
 	}
-	if pending {
+	if claim != nil && claim.Pending {
 		if vm.State == gpu.VMOff { // one that is saved or paused has not been powered off
 			differ("is off now, so the assignment that waited for it can be made", "", "")
 		}
 		return out
 	}
 	switch {
+	case a.Partition != nil && h.Platform == gpu.Linux:
+		if why, cause := strayedVGPU(h, a, claim); why != "" {
+			differ(why, "", cause)
+		}
 	case a.Partition != nil:
 		if why := Strayed(h, vm, a.Partition); why != "" {
 			differ(why, "", "")

@@ -111,6 +111,9 @@ func takesDevice(host *gpu.Host, s Step) *gpu.Refusal {
 		}
 		return nil
 	}
+	if s.Device.VGPU != nil {
+		return takesVGPU(host, s)
+	}
 	if vm := user(host, s.Device.GPU); vm != nil && !gpu.SameID(vm.ID, s.VM) {
 		return refuse(gpu.InUse, changeGPU, vmText(s.VMName()), "VM %q has GPU %s", vm.Name, s.Device.GPU).
 			Or("take it from that VM first, or choose another GPU").OfRule(Capacity)
@@ -142,6 +145,8 @@ func noRoom(host *gpu.Host, s Step) *gpu.Refusal {
 	}
 	if d := resolve(&after, &starts); d != nil && d.Pool != "" {
 		return lacks("pool %q has no free GPU", d.Pool)
+	} else if d != nil && (d.VGPU != nil || d.GPU == "") {
+		return lacks("the vGPU of its device %s is not there, or another VM has it", d.ID)
 	} else if d != nil {
 		return lacks("GPU %s is not free for it", d.GPU)
 	}
@@ -193,7 +198,7 @@ func assignee(host *gpu.Host, id string) *gpu.VM {
 }
 
 func hasWhole(vm *gpu.VM, id string) bool {
-	return slices.ContainsFunc(vm.Devices, func(d gpu.DeviceAssignment) bool { return d.GPU != "" && gpu.SameID(d.GPU, id) })
+	return slices.ContainsFunc(vm.Devices, func(d gpu.DeviceAssignment) bool { return d.VGPU == nil && d.GPU != "" && gpu.SameID(d.GPU, id) })
 }
 
 // occupy gives a VM that starts a partition for each of its adapters: of the GPU that it
@@ -233,6 +238,12 @@ func resolve(host *gpu.Host, vm *gpu.VM) *gpu.DeviceAssignment {
 	var missing *gpu.DeviceAssignment
 	for i := range vm.Devices {
 		d := &vm.Devices[i]
+		if d.VGPU != nil || d.GPU == "" && d.Pool == "" {
+			if in, ok := host.VGPUOf(d); !ok || in.Holder != "" && in.Holder != "VM "+vm.Name {
+				missing = d
+			}
+			continue
+		}
 		if d.Pool == "" {
 			if g, ok := host.GPU(d.GPU); !ok || !g.Dismounted || user(host, d.GPU) != nil {
 				missing = d

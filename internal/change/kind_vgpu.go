@@ -5,6 +5,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 const (
@@ -34,11 +35,11 @@ var kindVGPU = kind{
 	},
 	found: func(_ *gpu.PartitionConfig, given gpu.Layout, g *gpu.GPU) string { return vgpusFound(given, g) },
 	declared: func(c *gpu.PartitionConfig) string {
-		words := placement.VGPULayoutText(c.VGPU)
+		text := placement.VGPULayoutText(c.VGPU)
 		if c.VGPU.Heterogeneous != nil {
-			words += map[bool]string{true: " in heterogeneous mode", false: " without heterogeneous mode"}[*c.VGPU.Heterogeneous]
+			text += map[bool]string{true: " in heterogeneous mode", false: " without heterogeneous mode"}[*c.VGPU.Heterogeneous]
 		}
-		return words
+		return text
 	},
 	cause: causeOfVGPUs,
 	unrestorable: func(_ *gpu.Host, before gpu.Layout, g *gpu.GPU) string {
@@ -88,6 +89,7 @@ func (t *vgpuTarget) switches() bool { return t.plan.Switches(t.gpu) }
 // wants notes the vGPUs that a selected GPU shall have, and where they will be.
 func (v *vgpuChange) wants(g *gpu.GPU) {
 	was := v.config.given.Of(g.ID)
+	g = withReserved(&v.host, g)
 	plan, err := placement.LayOutVGPU(g, v.config.want.VGPU, was, v.watchers...)
 	if err != nil {
 		v.refuse(refuseVGPUs(err, setVGPUs, g))
@@ -111,6 +113,7 @@ func (v *vgpuChange) restores(g *gpu.GPU) {
 		return
 	}
 	former := vgpuStateText(*state.VGPU)
+	g = withReserved(&v.host, g)
 	if given := v.config.given.Of(g.ID).MIG; given == nil {
 		state.MIG = nil // which this config did not touch
 	} else if state.MIG != nil {
@@ -294,30 +297,48 @@ func causeOfVGPUs(was, is gpu.Layout) Cause {
 func vgpusFound(was gpu.Layout, g *gpu.GPU) string {
 	given := was.VGPU
 	s := g.VGPU.State()
-	words := "has " + placement.VGPULayoutText(&gpu.VGPULayout{Types: gpu.VGPUCounts(s.Places)})
+	text := "has " + placement.VGPULayoutText(&gpu.VGPULayout{Types: gpu.VGPUCounts(s.Places)})
 	switch {
 	case s.FunctionsOn && len(s.Places) == 0:
-		words += ", and its virtual functions are on"
+		text += ", and its virtual functions are on"
 	case !s.FunctionsOn && len(s.Places) > 0 && g.VGPU.Functions > 0:
-		words += ", and its virtual functions are off"
+		text += ", and its virtual functions are off"
 	}
 	if s.Heterogeneous {
-		words += " in heterogeneous mode"
+		text += " in heterogeneous mode"
 	}
 	for i := range g.VGPU.Taken {
-		words += "; " + g.VGPU.Taken[i].String()
+		text += "; " + g.VGPU.Taken[i].String()
 	}
 	if given != nil && len(s.Places) > 0 {
-		words += aside(vgpusWithout(s.Places, given.Places), vgpusWithout(given.Places, s.Places),
+		text += aside(vgpusWithout(s.Places, given.Places), vgpusWithout(given.Places, s.Places),
 			func(l []gpu.VGPUPlace) string { return list(l, placeText) })
 	}
 	if was.MIG != nil && g.MIG != nil && g.MIG.State().String() != was.MIG.String() {
-		words += "; " + migFound(was.MIG, g)
+		text += "; " + migFound(was.MIG, g)
 	}
-	return words
+	return text
 }
 
 // vgpusWithout are the places of a list that others do not have.
 func vgpusWithout(list, others []gpu.VGPUPlace) []gpu.VGPUPlace {
 	return slices.DeleteFunc(slices.Clone(list), func(p gpu.VGPUPlace) bool { return slices.ContainsFunc(others, p.Same) })
+}
+
+// withReserved is a GPU whose vGPUs are also held by the assignments that have them on record, whether their VMs name them yet or not.
+func withReserved(host *gpu.Host, g *gpu.GPU) *gpu.GPU {
+	for c := range host.ClaimsOf(gpu.ClaimAssignment) {
+		if c.Device == nil || !gpu.SameID(c.Device.GPU, g.ID) {
+			continue
+		}
+		own, v := *g, *g.VGPU
+		v.Instances = slices.Clone(v.Instances)
+		for i := range v.Instances {
+			if in := &v.Instances[i]; c.Device.IsVGPU(g.ID, in.VGPUPlace) && in.HeldBy() == "" {
+				in.NamedBy = []string{"the assignment of VM " + words.Name(claimedVM(c))}
+			}
+		}
+		own.VGPU, g = &v, &own
+	}
+	return g
 }

@@ -173,6 +173,9 @@ func devicesOf(vm *gpu.VM) string {
 		if d.Pool != "" {
 			return "one of pool " + gpu.FoldID(d.Pool)
 		}
+		if d.VGPU != nil {
+			return placeText(*d.VGPU) + " of " + gpu.FoldID(d.GPU)
+		}
 		return gpu.FoldID(d.GPU)
 	})
 }

@@ -14,6 +14,7 @@ type Doer string
 const (
 	ByAgent   Doer = "agent"   // a claim: its agent is enough
 	ByHyperV  Doer = "hyperv"  // a Hyper-V host
+	ByVMs     Doer = "vms"     // a host that runs VMs: Hyper-V, or Linux with libvirt
 	ByMIG     Doer = "mig"     // a Linux host with NVIDIA GPUs
 	ByVGPU    Doer = "vgpu"    // with NVIDIA's vGPU driver
 	BySharing Doer = "sharing" // whose processes and containers share GPUs

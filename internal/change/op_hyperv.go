@@ -201,11 +201,14 @@ var hypervRows = map[Op]row{
 		},
 	},
 	OpAddDevice: {
-		by: ByHyperV, needs: []string{"vm", "device"}, depends: []gpu.Part{gpu.PartDevices, gpu.PartPools, gpu.PartPolicies},
+		by: ByVMs, needs: []string{"vm", "device"}, depends: []gpu.Part{gpu.PartDevices, gpu.PartPools, gpu.PartPolicies},
 		disrupts: nobody, shows: ofVM("the GPUs", gpusOf),
 		text: func(s Step) string {
-			if s.Device.Pool != "" {
+			switch {
+			case s.Device.Pool != "":
 				return fmt.Sprintf("give VM %s a GPU of pool %s", words.Name(s.VMName()), words.Name(s.Device.Pool))
+			case s.Device.VGPU != nil:
+				return fmt.Sprintf("give VM %s the vGPU %s of GPU %s", words.Name(s.VMName()), placeText(*s.Device.VGPU), s.Device.GPU)
 			}
 			return fmt.Sprintf("give VM %s the GPU %s", words.Name(s.VMName()), s.Device.GPU)
 		},
@@ -213,26 +216,33 @@ var hypervRows = map[Op]row{
 			back.Op, back.Keep = OpRemoveDevices, deviceIDs(vm.Devices)
 			return []Step{back}
 		}),
-		project: eachVM(func(_ *gpu.Host, vm *gpu.VM, s Step) { vm.Devices = append(slices.Clone(vm.Devices), *s.Device) }),
+		project: eachVM(func(h *gpu.Host, vm *gpu.VM, s Step) {
+			vm.Devices = append(slices.Clone(vm.Devices), *s.Device)
+			nameDevices(h, vm)
+		}),
 		hinders: takesDevice,
 		whyOff: func(s Step, _ func(Op) bool) string {
-			if s.Device.Pool != "" {
+			switch {
+			case s.Device.Pool != "":
 				return "GPUs of pool \"" + s.Device.Pool + "\" are added or removed"
+			case s.Device.VGPU != nil:
+				return "a vGPU is added or removed"
 			}
 			return "GPUs are added or removed"
 		},
 	},
 	OpRemoveDevices: {
-		by: ByHyperV, needs: []string{"vm"}, depends: []gpu.Part{gpu.PartDevices}, disrupts: nobody, shows: ofVM("the GPUs", gpusOf),
+		by: ByVMs, needs: []string{"vm"}, depends: []gpu.Part{gpu.PartDevices}, disrupts: nobody, shows: ofVM("the GPUs", gpusOf),
 		text: func(s Step) string { return "take the GPUs from VM " + words.Name(s.VMName()) },
 		inverse: func(h *gpu.Host, s Step) []Step {
 			return onVM(func(vm *gpu.VM, s, back Step) []Step { return readdDevices(h, vm, s, back) })(h, s)
 		},
-		project: eachVM(func(_ *gpu.Host, vm *gpu.VM, s Step) {
+		project: eachVM(func(h *gpu.Host, vm *gpu.VM, s Step) {
 			vm.Devices = slices.DeleteFunc(slices.Clone(vm.Devices), func(d gpu.DeviceAssignment) bool { return !s.Keeps(d.ID) })
+			nameDevices(h, vm)
 		}),
 		whyOff: func(_ Step, does func(Op) bool) string {
-			return textUnless(does(OpAddDevice), "its whole GPUs are removed")
+			return textUnless(does(OpAddDevice), "its GPUs are removed")
 		},
 	},
 	OpVMSettings: {
@@ -280,7 +290,7 @@ var hypervRows = map[Op]row{
 		},
 	},
 	OpStopVM: {
-		by: ByHyperV, needs: []string{"vm"}, depends: []gpu.Part{gpu.PartCluster}, disrupts: its(gpu.DisruptVMRestart),
+		by: ByVMs, needs: []string{"vm"}, depends: []gpu.Part{gpu.PartCluster}, disrupts: its(gpu.DisruptVMRestart),
 		shows:   ofVM("the power state", powerOf),
 		text:    func(s Step) string { return "shut down VM " + words.Name(s.VMName()) },
 		inverse: onVM(func(vm *gpu.VM, s, _ Step) []Step { return unless(!vm.Runs(), s.back(OpStartVM)) }),
@@ -288,6 +298,7 @@ var hypervRows = map[Op]row{
 			vm.State = gpu.VMOff
 			vacate(h, func(p gpu.Partition) bool { return gpu.SameID(p.VMID, vm.ID) })
 			unresolve(vm)
+			nameDevices(h, vm)
 		}),
 		takenSince: func(h *gpu.Host, s Step) bool {
 			vm, here := h.VM(s.VM)
@@ -295,7 +306,7 @@ var hypervRows = map[Op]row{
 		},
 	},
 	OpStartVM: {
-		by: ByHyperV, needs: []string{"vm"}, depends: []gpu.Part{gpu.PartCluster}, disrupts: nobody, shows: ofVM("the power state", powerOf),
+		by: ByVMs, needs: []string{"vm"}, depends: []gpu.Part{gpu.PartCluster}, disrupts: nobody, shows: ofVM("the power state", powerOf),
 		text: func(s Step) string { return "start VM " + words.Name(s.VMName()) },
 		inverse: func(h *gpu.Host, s Step) []Step {
 			vm, ok := h.VM(s.VM)
@@ -309,6 +320,7 @@ var hypervRows = map[Op]row{
 				resolve(h, vm)
 			}
 			vm.State = gpu.VMRunning
+			nameDevices(h, vm)
 		}),
 		hinders: noRoom,
 		takenSince: func(h *gpu.Host, s Step) bool {
@@ -413,7 +425,9 @@ func readdDevices(h *gpu.Host, vm *gpu.VM, s, back Step) []Step {
 	for _, d := range vm.Devices {
 		if !s.Keeps(d.ID) && isHere(h, vm, d) {
 			add := back
-			d.ID = ""
+			if d.VGPU == nil { // else it is an alias, which stays
+				d.ID = ""
+			}
 			if d.Pool != "" {
 				d.GPU = "" // which GPU of the pool it had is the host's affair
 			}
@@ -429,6 +443,10 @@ func isHere(h *gpu.Host, vm *gpu.VM, d gpu.DeviceAssignment) bool {
 	if d.Pool != "" {
 		_, ok := h.Pool(d.Pool)
 		return ok
+	}
+	if d.VGPU != nil {
+		_, there := h.VGPUOf(&d)
+		return there
 	}
 	g, ok := h.GPU(d.GPU)
 	return ok && g.Dismounted && !slices.ContainsFunc(h.VMs, func(o gpu.VM) bool {

@@ -98,7 +98,8 @@ func (p *planner) plan() error {
 
 // fits tells whether a host is of the platform that has what a change wants.
 func fits(host *gpu.Host, key string, ch Change) *gpu.Refusal {
-	need, names := gpu.HyperV, map[gpu.Platform]string{gpu.HyperV: "Hyper-V", gpu.Linux: "Linux"}
+	names := map[gpu.Platform]string{gpu.HyperV: "Hyper-V", gpu.Linux: "Linux"}
+	var need gpu.Platform
 	var op string
 	switch c := ch.Want.Config; {
 	case ch.Want.Empty() || ch.ClaimOnly || c != nil && len(c.GPUs[key]) == 0:
@@ -111,6 +112,10 @@ func fits(host *gpu.Host, key string, ch Change) *gpu.Refusal {
 		need, op = gpu.Linux, placeShare
 	default:
 		op = "give a VM a GPU"
+		if why, fix := Unfit(host.Platform, ch.Want.Assignment); why != "" {
+			return refuse(gpu.NotSupported, op, "host "+host.Name, "%s", why).Or("%s", fix)
+		}
+		return isManaged(host, ch.Want.Assignment)
 	}
 	if host.Platform == need {
 		return nil

@@ -26,16 +26,22 @@ func (p *planner) assignment() error {
 		return err
 	}
 	id := shape.VMID
-	if vm != nil {
+	switch {
+	case shape.Reserves():
+		id = cmp.Or(id, shape.VM) // whatever VM there is by now
+	case vm != nil:
 		id = vm.ID
 	}
 	claim, _ := p.host.Claim(gpu.ClaimAssignment, id)
 	ours, err := p.owns(gpu.ClaimAssignment, id, claim, prior != nil, want != nil)
 	if err != nil || !ours {
-		if err == nil && claim == nil && vm != nil && !p.change.ClaimOnly {
+		if err == nil && claim == nil && vm != nil && !p.change.ClaimOnly && !shape.Reserves() {
 			return p.unrecorded(vm, prior)
 		}
 		return err
+	}
+	if shape.Reserves() && !p.change.ClaimOnly {
+		return p.reserve(id, claim)
 	}
 	if want != nil || !p.dropOnly(claim) {
 		if err := p.knows(changeGPU, id, nil, gpu.PartVMs, gpu.PartDevices, gpu.PartCluster); err != nil {
@@ -61,6 +67,9 @@ func (p *planner) assignment() error {
 		return p.power(vm, claim)
 	case vm == nil:
 		return refuse(gpu.NotFound, "find the VM", vmText(shape.VM), "the host has no such VM")
+	case vm.Transient:
+		return refuse(gpu.InvalidState, changeGPU, vmText(vm.Name), "it is transient: it has no stored definition, and is gone when it is off").
+			Or("define it, as with `virsh define`").OfRule(VMTransient)
 	}
 	return p.assign(vm, claim)
 }
@@ -98,7 +107,7 @@ func (p *planner) assignmentClaim(id string, old *gpu.Claim) gpu.Claim {
 	want.VMID = id
 	c.Want.Assignment = &want
 	if old != nil {
-		c.SettingsBefore, c.Dismounted = old.SettingsBefore, old.Dismounted
+		c.SettingsBefore, c.Dismounted, c.Device = old.SettingsBefore, old.Dismounted, old.Device
 	}
 	if want.Device != nil {
 		c.GPUs = want.Device.GPUIDs
@@ -135,6 +144,11 @@ func (p *planner) assign(vm *gpu.VM, claim *gpu.Claim) error {
 	}
 	c := p.assignmentClaim(vm.ID, claim)
 	m := move{planner: p, vm: vm, away: awayFrom(holds, p.key)}
+	if p.host.Platform == gpu.Linux {
+		if r := m.chooseVGPU(&c, claim, holds); r != nil {
+			return r
+		}
+	}
 	m.leave(holds, want)
 	m.arrive(holds, want)
 	if awayFrom(want, p.key) && len(m.devices) > 0 {
@@ -148,6 +162,9 @@ func (p *planner) assign(vm *gpu.VM, claim *gpu.Claim) error {
 	if m.needsOff() && want.Power.NextOff && p.change.Act != ActPending && vm.State != gpu.VMOff {
 		c = p.assignmentClaim(vm.ID, claim)
 		c.Pending, c.HeldUntilOff = true, holds
+		if c.Device == nil {
+			c.Device = m.gets // reserved until then
+		}
 		p.put(c)
 		return nil
 	}
@@ -162,11 +179,15 @@ func (p *planner) unassign(vm *gpu.VM, claim *gpu.Claim) error {
 	holds := p.holding(claim)
 	power := p.change.Prior.Assignment.Power
 	m := move{planner: p, vm: vm, away: awayFrom(holds, p.key)}
-	m.leave(holds, nil)
 	var c gpu.Claim
 	if claim != nil {
 		c = *claim
 	}
+	m.has = c.Device
+	if p.host.Platform == gpu.Linux && claim == nil {
+		m.has = adoptedVGPU(vm, holds)
+	}
+	m.leave(holds, nil)
 	m.settings(&c, holds, gpu.VMSettings{})
 	refused := m.carryOut(power, func() {
 		m.mountBack(nil, c.Dismounted)
@@ -185,7 +206,7 @@ func (p *planner) unassign(vm *gpu.VM, claim *gpu.Claim) error {
 // unrecorded refuses to end an assignment of which no record says that it is one, while the VM
 // has what it was given: nobody could tell any more whose that is.
 func (p *planner) unrecorded(vm *gpu.VM, prior *gpu.Assignment) error {
-	m := move{planner: p, vm: vm}
+	m := move{planner: p, vm: vm, has: adoptedVGPU(vm, prior)}
 	if m.leave(prior, nil); !m.needsOff() {
 		return nil
 	}
@@ -214,7 +235,8 @@ func givesTheSame(prior, want gpu.Assignment) bool {
 	switch {
 	case prior.Partition != nil && want.Partition != nil:
 		had, gets := prior.Partition, want.Partition
-		return sameIDs(had.ConfigIDs(), gets.ConfigIDs()) && gpu.SameID(had.PinnedGPU, gets.PinnedGPU) && had.Quotas.Equal(gets.Quotas)
+		return sameIDs(had.ConfigIDs(), gets.ConfigIDs()) && gpu.SameID(had.PinnedGPU, gets.PinnedGPU) && had.Quotas.Equal(gets.Quotas) &&
+			gpu.SameID(had.Type, gets.Type) && had.Attach == gets.Attach
 	case prior.Pool != nil && want.Pool != nil:
 		return gpu.SameID(prior.Pool.Name, want.Pool.Name) && poolCount(prior.Pool) == poolCount(want.Pool)
 	case prior.Device != nil && want.Device != nil:
@@ -236,13 +258,15 @@ type move struct {
 	adapter                   *gpu.PartitionAdapter // to add
 	devices                   []gpu.DeviceAssignment
 	write                     gpu.VMSettings
+	// has and gets are the vGPU that the VM of a Linux host has from us, and the one that it shall have.
+	has, gets *gpu.DeviceAssignment
 }
 
 // leave finds what the VM has from us and does not keep. What somebody else gave it
 // stays.
 func (m *move) leave(holds, want *gpu.Assignment) {
 	leaving := map[string]bool{}
-	if holds != nil && holds.Partition != nil {
+	if holds != nil && holds.Partition != nil && m.host.Platform != gpu.Linux {
 		if a := adapterFor(&m.host, m.vm, holds.Partition); a != nil &&
 			(want == nil || want.Partition == nil || !serves(&m.host, m.vm, a, want.Partition)) {
 			leaving[gpu.FoldID(a.ID)] = true
@@ -275,7 +299,8 @@ func (m *move) ourDevices(holds *gpu.Assignment) []gpu.DeviceAssignment {
 	var out []gpu.DeviceAssignment
 	for _, d := range m.vm.Devices {
 		switch {
-		case holds.Pool != nil && gpu.SameID(d.Pool, holds.Pool.Name) && len(out) < poolCount(holds.Pool),
+		case m.has != nil && d.Pool == "" && gpu.SameID(d.ID, m.has.ID),
+			holds.Pool != nil && gpu.SameID(d.Pool, holds.Pool.Name) && len(out) < poolCount(holds.Pool),
 			holds.Device != nil && d.Pool == "" && gpu.HasID(holds.Device.GPUIDs, d.GPU):
 			out = append(out, d)
 		}
@@ -287,6 +312,8 @@ func (m *move) keepsDevice(d gpu.DeviceAssignment, want *gpu.Assignment) bool {
 	switch {
 	case want == nil:
 		return false
+	case m.gets != nil:
+		return m.isThere(d)
 	case want.Pool != nil && gpu.SameID(d.Pool, want.Pool.Name):
 		// Of a pool's GPUs one is as good as another: the first ones stay.
 		var before int
@@ -311,6 +338,10 @@ func poolCount(w *gpu.PoolWant) int { return max(w.Count, 1) }
 // arrive finds what the VM has to be given.
 func (m *move) arrive(holds, want *gpu.Assignment) {
 	switch {
+	case m.gets != nil:
+		if !slices.ContainsFunc(m.vm.Devices, m.isThere) {
+			m.devices = append(m.devices, *m.gets)
+		}
 	case want.Partition != nil:
 		m.arrivePartition(holds, want.Partition)
 	case want.Pool != nil:
@@ -453,6 +484,9 @@ func (m *move) carryOut(power gpu.Power, finish func()) error {
 	var refused error
 	if off && m.vm.State != gpu.VMOff {
 		switch {
+		case m.vm.State == gpu.VMSaved && m.host.Platform == gpu.Linux:
+			refused = refuse(gpu.InvalidState, changeGPU, vmText(m.vm.Name), "it is saved, and would be restored with the devices that it had").
+				Or("start it and shut it down, or discard the save with `virsh managedsave-remove`").OfRule(VMSaved)
 		case !m.vm.Runs():
 			refused = refuse(gpu.InvalidState, changeGPU, vmText(m.vm.Name), "it is %s", m.vm.State).
 				Or("it must be running or off").OfRule(VMMustBeOff)

@@ -15,11 +15,19 @@ const (
 	MIGMode        = "mig-mode"
 	VGPUInUse      = "vgpu-in-use"
 	MPSInUse       = "mps-in-use"
+	VMSaved        = "vm-saved"
+	VMTransient    = "vm-transient"
+	VMManager      = "vm-manager"
+	LibvirtVersion = "libvirt-version"
+	HostdevManaged = "hostdev-managed"
 )
 
 // RefusedAnyway lists the rules of which the host keeps to a part, whatever their level.
 func RefusedAnyway() []string {
-	return []string{VMMustBeOff, PartitionInUse, Readable, Capacity, MIGMode, VGPUInUse, MPSInUse}
+	return []string{
+		VMMustBeOff, PartitionInUse, Readable, Capacity, MIGMode, VGPUInUse, MPSInUse, VMSaved, VMTransient, VMManager, LibvirtVersion,
+		HostdevManaged,
+	}
 }
 
 // refuse is the refusal of a host whose state does not allow a change.

@@ -331,6 +331,10 @@ func Assigned(host string, h *gpu.Host, vm *gpu.VM) gpu.Assignment {
 	case len(vm.PartitionAdapters) > 0:
 		ad := vm.PartitionAdapters[0]
 		a.Kind, a.Partition = gpu.AssignPartition, &gpu.PartitionWant{PinnedGPU: ad.PinnedGPU, Quotas: ad.Quotas}
+	case h.Platform == gpu.Linux:
+		if i := slices.IndexFunc(vm.Devices, func(d gpu.DeviceAssignment) bool { return d.VGPU != nil }); i >= 0 {
+			a.Kind, a.Partition = gpu.AssignPartition, &gpu.PartitionWant{Type: vm.Devices[i].VGPU.Type}
+		}
 	case len(vm.Devices) > 0 && vm.Devices[0].Pool != "":
 		a.Kind, a.Pool = gpu.AssignPool, &gpu.PoolWant{ID: host + "/" + vm.Devices[0].Pool, Name: vm.Devices[0].Pool, Count: len(vm.Devices)}
 		if c, ok := h.Claim(gpu.ClaimPool, a.Pool.Name); ok && c.Want.Pool != nil {

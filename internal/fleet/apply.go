@@ -224,7 +224,7 @@ func (f *Fleet) apply(ctx context.Context, req Request) (*Result, error) {
 	view = f.lookAgain(ctx, view)
 	index := f.index(view)
 	view.index = index
-	if a := cmp.Or(req.Want.Assignment, req.Prior.Assignment); a != nil {
+	if a := cmp.Or(req.Want.Assignment, req.Prior.Assignment); a != nil && !a.Reserves() {
 		if _, err := vmOf(req, view); errors.As(err, new(*AmbiguousVMError)) {
 			return nil, t.failed("", err)
 		}

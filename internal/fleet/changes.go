@@ -106,8 +106,29 @@ func vmOf(req Request, view View) (FoundVM, error) {
 	return FindVMNear(view, is.VMID, last)
 }
 
+// reservationChanges are those of a vGPU that is reserved for a VM: it is kept on one host, wherever the VM is.
+func (f *Fleet) reservationChanges(req Request, view View, put func(string, func(*agent.Change))) error {
+	want, prior := req.Want.Assignment, req.Prior.Assignment
+	on := cmp.Or(want, prior).Host
+	if err, silent := view.Errors[on]; silent && !(want == nil && f.opt.KeepUnreachable && !NeedsHand(err)) {
+		return &Failure{Label: req.Subject, Host: on, Err: err}
+	}
+	if view.Hosts[on] != nil {
+		put(on, nil)
+	}
+	if want == nil || prior == nil || !prior.Reserves() || prior.Host == on || view.Hosts[prior.Host] == nil {
+		return nil
+	}
+	put(prior.Host, func(ch *agent.Change) { ch.Want, ch.ClaimOnly = gpu.Want{}, true })
+	return nil
+}
+
 func (f *Fleet) assignmentChanges(req Request, view View, put func(string, func(*agent.Change))) error {
-	id := cmp.Or(req.Want.Assignment, req.Prior.Assignment).VMID
+	a := cmp.Or(req.Want.Assignment, req.Prior.Assignment)
+	if a.Reserves() {
+		return f.reservationChanges(req, view, put)
+	}
+	id := a.VMID
 	names := slices.Sorted(maps.Keys(view.Hosts))
 	at, err := vmOf(req, view)
 	if _, gone := errors.AsType[*VMGoneError](err); err != nil && !gone {

@@ -51,7 +51,7 @@ func (f *Fleet) PlanDestroy(ctx context.Context, v View, ch change.Change, forGo
 	v = v.withRecord(ch)
 	if a := ch.Prior.Assignment; a != nil {
 		is := *a
-		if at, err := FindVMNear(v, is.VMID, is.Host); err == nil {
+		if at, err := FindAssigned(v, &is); err == nil {
 			is.VMName, is.Host = at.VM.Name, at.Host // where it is by now
 		}
 		ch.Prior.Assignment = &is

@@ -17,7 +17,7 @@ import (
 func (f *Fleet) claimsOfOthers(v View, w gpu.Want) map[string]gpu.Claim {
 	of := func(c *gpu.Claim) bool { return c.Owner == f.opt.Owner && c.Owner != "" && !f.Ledger.has(c.Token) }
 	if a := w.Assignment; a != nil {
-		if at, err := FindVMNear(v, a.VMID, a.Host); err == nil {
+		if at, err := FindAssigned(v, a); err == nil {
 			if c, ok := RecordOf(v, at); ok && of(c) {
 				return map[string]gpu.Claim{at.Host: *c}
 			}

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -107,6 +108,18 @@ func FindVMNear(v View, ref, last string) (FoundVM, error) {
 	default:
 		return FoundVM{}, &AmbiguousVMError{Name: ref, Found: found}
 	}
+}
+
+// FindAssigned finds the VM of an assignment: where it was, or, for one that only reserves a vGPU, on the host of that, whether the
+// VM is there by now or not.
+func FindAssigned(v View, a *gpu.Assignment) (FoundVM, error) {
+	if !a.Reserves() {
+		return FindVMNear(v, a.VMID, a.Host)
+	}
+	if h := v.Hosts[a.Host]; h != nil {
+		return FoundVM{Host: a.Host, VM: change.VMFor(h, a)}, nil
+	}
+	return FoundVM{}, &VMGoneError{VM: cmp.Or(a.VMID, a.VM), Silent: v.Silent()}
 }
 
 // distinct are VMs under different ids, and those under one id that are not one VM.
@@ -246,7 +259,7 @@ func RecordOf(v View, at FoundVM) (*gpu.Claim, bool) {
 // resource's, its token says, which only hosts know that had the VM.
 func (v View) cameAlong(ch change.Change) (at FoundVM, claim gpu.Claim, ok bool) {
 	was := ch.Prior.Assignment
-	if was == nil || ch.Token == "" {
+	if was == nil || ch.Token == "" || was.Reserves() {
 		return at, claim, false
 	}
 	at, err := FindVMNear(v, was.VMID, was.Host)

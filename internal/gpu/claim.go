@@ -40,6 +40,8 @@ type Claim struct {
 	AppliedLayouts  Layouts `json:"given,omitempty"`
 	// Dismounted are the GPUs that the pool dismounted itself.
 	Dismounted []string `json:"dismounted,omitempty"`
+	// Device is the vGPU that an assignment has on a Linux host: the planner chooses it, since the VM manager chooses none.
+	Device *DeviceAssignment `json:"device,omitempty"`
 	// SettingsBefore holds, for each setting that was written, what it was.
 	SettingsBefore VMSettings `json:"settings_before"`
 	// Incomplete marks an object that a failed change left half done.

@@ -38,6 +38,8 @@ type Host struct {
 	Pools []Pool `json:"pools"`
 	// HostDevices are those that libvirt's definitions of VMs name on a Linux host with vGPUs.
 	HostDevices []HostDevice `json:"host_devices,omitempty"`
+	// VMManager is what runs the VMs of a Linux host; nil where there is nothing of the sort.
+	VMManager *VMManager `json:"vm_manager,omitempty"`
 	// Units are the systemd services of the host that run, by name.
 	Units []string `json:"units,omitempty"`
 	// MPS is nil on a host without NVIDIA's driver.

@@ -16,7 +16,7 @@ type OrphanedClaim struct {
 
 // OrphanedClaims are the claims of VMs that none of some hosts has, by host. It is for the caller to know that no other
 // host may have them, and for HidesVMs that these tell all that they have. Of a config, a pool or a share nothing
-// like that can be said: what its host lacks of it, its resource puts back.
+// like that can be said: what its host lacks of it, its resource puts back. A vGPU is reserved for a VM that is still to come, too.
 func OrphanedClaims(hosts map[string]*Host) []OrphanedClaim {
 	there := map[string]bool{} // by folded id
 	for _, h := range hosts {
@@ -33,7 +33,7 @@ func OrphanedClaims(hosts map[string]*Host) []OrphanedClaim {
 		for c := range hosts[name].ClaimsOf(ClaimAssignment) {
 			id := FoldID(strings.Trim(c.ID, "{}"))
 			kept := FoldID(c.Cluster) + " " + id
-			if there[id] || shown[kept] {
+			if there[id] || shown[kept] || c.Want.Assignment.Reserves() { // a reservation outlives its VM
 				continue
 			}
 			shown[kept] = c.Cluster != ""

@@ -81,6 +81,9 @@ func (h *Host) UnknownGPU(id string) (Unknown, bool) {
 
 // UnknownVM is the same for a VM.
 func (h *Host) UnknownVM(id string) (Unknown, bool) {
+	if c, claimed := h.Claim(ClaimAssignment, id); h.Platform == Linux && h.VMManager == nil && claimed && !c.Want.Assignment.Reserves() {
+		return Unknown{Part: PartVMs, VM: id, Why: "the host shows nothing any more that manages VMs, as while libvirt is stopped"}, true
+	}
 	if len(h.Unknown) == 0 {
 		return Unknown{}, false
 	}

@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -111,6 +112,64 @@ type HostDevice struct {
 	Address string `json:"address,omitempty"`
 	// UUID is that of a mediated device.
 	UUID string `json:"uuid,omitempty"`
+	// Alias is the name that whoever wrote the device has given it; assignments begin theirs with AliasPrefix.
+	Alias string `json:"alias,omitempty"`
+	// Managed is true where libvirt takes the device from its driver for the VM, by which a vGPU is lost.
+	Managed bool `json:"managed,omitempty"`
+}
+
+// AliasPrefix begins the aliases of devices that assignments write. libvirt keeps only those of users that begin with ua-.
+const AliasPrefix = "ua-gpu-"
+
+// ID is by what a device is told from the others of its VM: its alias, or else what it is.
+func (d *HostDevice) ID() string { return cmp.Or(d.Alias, d.UUID, d.Address) }
+
+// VMManager runs the VMs of a Linux host.
+type VMManager struct {
+	// Name is "libvirt", or whoever manages libvirt's VMs in its place, "kubevirt".
+	Name string `json:"name"`
+	// Version is "11.3.0"; "" where it is not told.
+	Version string `json:"version,omitempty"`
+}
+
+// Libvirt is the VM manager whose VMs are given vGPUs.
+const Libvirt = "libvirt"
+
+// AttachVGPUs notes of each VM of a Linux host the vGPUs that its definition names, and of those that are gone the ones that an
+// assignment wrote.
+func (h *Host) AttachVGPUs() {
+	for i := range h.VMs {
+		vm := &h.VMs[i]
+		vm.Devices = nil
+		for j := range h.HostDevices {
+			d := &h.HostDevices[j]
+			if !SameID(d.VMID, vm.ID) && (d.VMID != "" || !SameID(d.VM, vm.Name)) {
+				continue
+			}
+			d.VMID, d.State = vm.ID, vm.State
+			if is := (DeviceAssignment{ID: d.ID()}); h.resolve(d, &is) || strings.HasPrefix(d.Alias, AliasPrefix) {
+				vm.Devices = append(vm.Devices, is)
+			}
+		}
+	}
+}
+
+// resolve finds the vGPU that a device is.
+func (h *Host) resolve(d *HostDevice, is *DeviceAssignment) bool {
+	for i := range h.GPUs {
+		g := &h.GPUs[i]
+		if g.VGPU == nil {
+			continue
+		}
+		for j := range g.VGPU.Instances {
+			if in := &g.VGPU.Instances[j]; d.Names(in) {
+				place := in.VGPUPlace
+				is.GPU, is.VGPU = g.ID, &place
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // is reports whether the device is a mediated one of a UUID, or where that is "" the function at an address.
@@ -152,6 +211,31 @@ func (h *Host) namers(uuid, address, holder string) []string {
 		}
 	}
 	return out
+}
+
+// Names reports whether the definition of a VM that has the device names a vGPU.
+func (d *HostDevice) Names(in *VGPUInstance) bool { return d.is(in.UUID, in.Address) }
+
+// IsOf reports whether the definition of a VM names the device, by the VM's id or name.
+func (d *HostDevice) IsOf(vm string) bool {
+	return vm != "" && (SameID(d.VMID, vm) || SameID(d.VM, vm))
+}
+
+// VGPUOf finds the vGPU that an assignment has, as the host has it now.
+func (h *Host) VGPUOf(d *DeviceAssignment) (*VGPUInstance, bool) {
+	if d == nil {
+		return nil, false
+	}
+	g, ok := h.GPU(d.GPU)
+	if !ok || g.VGPU == nil {
+		return nil, false
+	}
+	for i := range g.VGPU.Instances {
+		if in := &g.VGPU.Instances[i]; d.IsVGPU(g.ID, in.VGPUPlace) {
+			return in, true
+		}
+	}
+	return nil, false
 }
 
 // VGPULayout is a wanted set of vGPUs for each of some GPUs. Exactly one of Type and

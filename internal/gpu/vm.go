@@ -7,6 +7,8 @@ type VM struct {
 	State      VMState `json:"state"`
 	Generation int     `json:"generation"`
 	Clustered  bool    `json:"clustered,omitempty"`
+	// Transient is true for a VM of libvirt's that has no stored definition: it is gone when it is off.
+	Transient bool `json:"transient,omitempty"`
 	// Replica is true for a copy that Hyper-V Replica keeps of a VM of another host, under the same
 	// id (ReplicationMode "Replica" or "Extended Replica").
 	Replica bool `json:"replica,omitempty"`
@@ -238,13 +240,21 @@ func equalPtr[T comparable](a, b *T) bool {
 	return a == b || (a != nil && b != nil && *a == *b)
 }
 
-// DeviceAssignment is a whole GPU for a VM, from a pool or by its id. Exactly one
+// DeviceAssignment is a whole GPU for a VM, from a pool or by its id, or a vGPU. Exactly one
 // of Pool and GPU is configured; a running VM's pool assignment also has the GPU
 // that it got.
 type DeviceAssignment struct {
 	ID   string `json:"id"` // id of the setting; "" before it is added
 	Pool string `json:"pool,omitempty"`
 	GPU  string `json:"gpu,omitempty"`
+	// VGPU is the vGPU of that GPU which a VM of a Linux host has in place of the whole GPU; nil for the whole.
+	VGPU *VGPUPlace `json:"vgpu,omitempty"`
+}
+
+// IsVGPU reports whether it is a certain vGPU of a GPU, whichever type that has by now.
+func (d *DeviceAssignment) IsVGPU(gpuID string, p VGPUPlace) bool {
+	return d != nil && d.VGPU != nil && SameID(d.GPU, gpuID) && d.VGPU.Function == p.Function &&
+		(d.VGPU.UUID == "" || p.UUID == "" || SameID(d.VGPU.UUID, p.UUID))
 }
 
 // IsCopy reports whether this is a replica that nobody has failed over to: the VM itself is on

@@ -309,6 +309,24 @@ type PartitionWant struct {
 	VRAM      *Bytes `json:"vram,omitempty"`
 	PinnedGPU string `json:"gpu_id,omitempty"`
 	Quotas    Quotas `json:"quotas"`
+	// Type is that of a vGPU on a Linux host, "" for the only one that there is.
+	Type string `json:"type,omitempty"`
+	// Attach is who writes a vGPU into the definition of the VM; "" is AttachVM.
+	Attach Attach `json:"attach,omitempty"`
+}
+
+// Attach is who writes the vGPU of an assignment into the definition of its VM.
+type Attach string
+
+// Ways to attach.
+const (
+	AttachVM   Attach = "vm"   // the assignment does
+	AttachNone Attach = "none" // the VM's own resource does: the assignment only reserves the vGPU
+)
+
+// Reserves reports whether an assignment only reserves a vGPU. Its VM may be still to come.
+func (a *Assignment) Reserves() bool {
+	return a != nil && a.Partition != nil && a.Partition.Attach == AttachNone
 }
 
 // ConfigIDs are the ids of the configs that the partition may be of, none for any.

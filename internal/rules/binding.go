@@ -38,7 +38,7 @@ func checkBound(r *run, a *gpu.Assignment, label string) {
 	}
 	for _, id := range a.Partition.ConfigIDs() {
 		kind, known := r.ConfigKind(id)
-		if known && kind != gpu.KindGPUP || !known && !r.Mode.OnHost {
+		if known && kind != gpu.KindGPUP || !known && !r.Mode.OnHost || at.Host.Platform == gpu.Linux {
 			return // known-config says so
 		}
 	}

@@ -102,6 +102,10 @@ func checkPartitionRoom(r *run, a *gpu.Assignment) {
 	if !ok {
 		return
 	}
+	if at.Host.Platform == gpu.Linux {
+		checkVGPURoom(r, at, a)
+		return
+	}
 	checkOwnPinned(r, at)
 	c, asks := r.Future().Contest(at, a)
 	if !asks {

@@ -31,6 +31,10 @@ func checkSinglePartition(r *run) {
 		}
 	}
 	at, ok := r.Locate(a)
+	if ok && at.Host.Platform == gpu.Linux {
+		checkSingleVGPU(r, at)
+		return
+	}
 	if !ok || len(at.VM.PartitionAdapters) == 0 {
 		return
 	}

@@ -247,14 +247,16 @@ func checkKnownConfig(r *run) {
 
 func checkKnownPartitionConfig(r *run, a *gpu.Assignment, id string) {
 	kind, known := r.ConfigKind(id)
-	if known && kind != gpu.KindGPUP {
+	at, located := r.Locate(a)
+	if known && (kind != gpu.KindVGPU || located && at.Host.Platform != gpu.Linux) && (kind != gpu.KindGPUP || located &&
+		at.Host.Platform == gpu.Linux) {
 		r.report(Finding{
 			Path:   configPath(a.Partition),
 			Title:  "The partition config has no partitions for VMs",
 			VM:     whatif.VMWritten(a),
 			Found:  fmt.Sprintf("Partition config %s is of kind `%s`: %s.", quote(id), kind, change.Use(kind)),
 			Wanted: fmt.Sprintf("%s takes a partition of it.", r.label()),
-			Fix:    "Refer to a gpu_partition_config with `gpu_p`.",
+			Fix:    "Refer to a gpu_partition_config with `gpu_p` for a VM of a Hyper-V host, and with `vgpu` for one of a Linux host.",
 		}, key("config kind", id))
 	}
 	if known || r.ConfigClaimed(id) {

@@ -139,7 +139,7 @@ func checkVRAMMatchesPartition(r *run) {
 	}
 	checkQuotaOrder(r, a.Partition.Quotas)
 	at, ok := r.Locate(a)
-	if !ok {
+	if !ok || at.Host.Platform == gpu.Linux { // where capacity is of vGPUs of that size
 		return
 	}
 	for _, host := range r.chosenOn(at) {

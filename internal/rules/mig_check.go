@@ -241,6 +241,8 @@ func reportMIGReset(r *run, resets []member, limit gpu.Disruption) {
 }
 
 // checkKindOnPlatform compares what is wanted with what the hosts are.
+var platformNames = map[gpu.Platform]string{gpu.HyperV: "Hyper-V", gpu.Linux: "Linux"}
+
 func checkKindOnPlatform(r *run) {
 	var (
 		needs = gpu.HyperV
@@ -267,7 +269,15 @@ func checkKindOnPlatform(r *run) {
 		if !ok {
 			return
 		}
-		hosts, what, path = []string{at.Key}, "A gpu_vm_assignment", "vm"
+		if why, fix := change.Unfit(at.Host.Platform, w.Assignment); why != "" {
+			r.reportVM(at, Finding{
+				Path: "vm", Title: "Not supported on this platform",
+				Found:  fmt.Sprintf("%s is on %s, a %s host.", vmText(at.VM), hostText(at.Key), platformNames[at.Host.Platform]),
+				Wanted: fmt.Sprintf("%s asks for what there is not: %s.", r.label(), why),
+				Fix:    fix,
+			}, key("platform", at.Key, why))
+		}
+		return
 	}
 	var wrong, keys []string
 	for _, host := range hosts {
@@ -279,15 +289,14 @@ func checkKindOnPlatform(r *run) {
 	if len(wrong) == 0 {
 		return
 	}
-	names := map[gpu.Platform]string{gpu.HyperV: "Hyper-V", gpu.Linux: "Linux"}
-	has := names[r.At(wrong[0]).Platform]
+	has := platformNames[r.At(wrong[0]).Platform]
 	r.report(Finding{
 		Path:  path,
 		Title: "Not supported on this platform",
 		Host:  wrong[0],
 		Found: capital(verb(len(wrong), "host ", "hosts ")) + join(quoteAll(wrong)) +
 			verb(len(wrong), " is a "+has+" host.", " are "+has+" hosts."),
-		Wanted: what + " is for " + names[needs] + " hosts.",
+		Wanted: what + " is for " + platformNames[needs] + " hosts.",
 		Fix:    fix,
 	}, keys...)
 }

@@ -102,11 +102,11 @@ func migScenarios() []scenario {
 		},
 		{
 			rule: "kind-on-platform", name: "a VM on Linux", level: rules.Error, path: "vm",
-			says: []string{"gpu_vm_assignment is for Hyper-V hosts"},
+			says: []string{"VMs of Linux hosts get vGPUs"},
 			build: func() (rules.World, change.Change) {
 				h := gpuServer("kvm01", h100(migGPU0))
 				h.VMs = []gpu.VM{vm("a", gpu.VMOff)}
-				return world(h), create("t", partition("a", "kvm01"))
+				return world(h), create("t", fromPool("a", "kvm01", "kvm01/dda", "dda"))
 			},
 			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["kvm01"].Platform = gpu.HyperV },
 		},

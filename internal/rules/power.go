@@ -33,6 +33,9 @@ func checkVMMustBeOff(r *run) {
 		Wanted: fmt.Sprintf("Hyper-V does this only while it is off: %s.", join(why)),
 		Found:  fmt.Sprintf("%s on %s is %s.", vmText(at.VM), hostText(at.Key), change.StateText(at.VM.State)),
 	}
+	if at.Host.Platform == gpu.Linux {
+		f.Wanted = fmt.Sprintf("This is done only while it is off: %s.", join(why))
+	}
 	switch at.VM.State {
 	case gpu.VMRunning, gpu.VMStarting, gpu.VMStopping:
 		f.Found = fmt.Sprintf("%s on %s is %s, and its assignment does not allow to shut it down.", vmText(at.VM),

@@ -16,6 +16,8 @@ const (
 	srcMIG         = "https://docs.nvidia.com/datacenter/tesla/mig-user-guide/"
 	srcMIGProfiles = "https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html"
 	srcVGPU        = "https://docs.nvidia.com/vgpu/latest/grid-vgpu-user-guide/"
+	srcLibvirt     = "https://libvirt.org/formatdomain.html#host-device-assignment"
+	srcLibvirtNews = "https://libvirt.org/news.html#v9-7-0-2023-09-01"
 	srcMPS         = "https://docs.nvidia.com/deploy/mps/index.html"
 	srcPersistence = "https://docs.nvidia.com/deploy/driver-persistence/data-persistence.html"
 	srcTimeSlicing = "https://docs.nvidia.com/datacenter/cloud-native/gpu-operator/latest/gpu-sharing.html"
@@ -76,7 +78,7 @@ var registry = []Rule{
 	},
 	{
 		ID: "single-partition-per-vm", Default: Error, Scope: HostScope, Subjects: assignments, Source: srcAssign, check: checkSinglePartition,
-		Sentence: "A VM gets at most one GPU partition.",
+		Sentence: "A VM gets at most one GPU partition, or one vGPU.",
 	},
 	{
 		ID: "dda-xor-partition", Default: Error, Scope: HostScope, Subjects: allButShares, Source: srcAzureLocal, check: checkDDAXorPartition,
@@ -107,8 +109,8 @@ var registry = []Rule{
 	},
 	{
 		ID: "kind-on-platform", Default: Error, Scope: HostScope, Subjects: everyKindOfClaim, Source: srcProject, check: checkKindOnPlatform,
-		Sentence: "Partition configs of kind `gpu_p` and assignments are for Hyper-V hosts; those of kind `mig`, `vgpu`, `mps` and " +
-			"`time_slicing`, and shares, for Linux hosts; a pool is of hosts of one platform, and has only settings that the platform has.",
+		Sentence: "Partition configs of kind `gpu_p` are for Hyper-V hosts; those of kind `mig`, `vgpu`, `mps` and `time_slicing`, and shares, " +
+			"for Linux hosts; a pool is of hosts of one platform, and it and an assignment have only settings that the platform has.",
 	},
 	{
 		ID: "node-in-service", Default: Error, Scope: HostScope, Subjects: allButShares, Source: srcClusteredVM, check: checkNodeInService,
@@ -175,6 +177,39 @@ var registry = []Rule{
 			"when it leaves the config and is put back; a reset for MIG mode only if `max_disruption` allows it.",
 	},
 	{
+		ID: change.VMManager, Default: Error, Scope: HostScope, Subjects: assignments, Source: srcProject,
+		check: refusedAs(change.VMManager, "The VMs of the host are not libvirt's to change"),
+		Sentence: "A VM of a Linux host is given a vGPU only where libvirt alone manages the VMs; under KubeVirt, Proxmox VE or OpenNebula a " +
+			"vGPU can be reserved.",
+	},
+	{
+		ID: change.LibvirtVersion, Default: Error, Scope: HostScope, Subjects: assignments, Source: srcLibvirtNews,
+		check:    refusedAs(change.LibvirtVersion, "The host's libvirt is too old"),
+		Sentence: "A VM is given a virtual function that NVIDIA's driver keeps only by libvirt 9.7.0 or later; a mediated device by any.",
+	},
+	{
+		ID: "vgpu-referenced", Default: Warning, Lenient: true, Scope: HostScope, Subjects: assignments, Source: srcLibvirt, standing: true,
+		check: checkVGPUReferenced,
+		Sentence: "The vGPU of an assignment is named by its VM alone: libvirt compares definitions with nothing, and who starts first has it. " +
+			"Said by every plan while it is so. What takes a vGPU from a VM that is off is of rule `vgpu-in-use`.",
+	},
+	{
+		ID: change.HostdevManaged, Default: Error, Lenient: true, Scope: HostScope, Subjects: configsAndVMs, Source: srcVGPU,
+		kind: gpu.KindVGPU, check: checkHostdevManaged,
+		Sentence: "A definition names a vGPU with `managed='no'`: otherwise libvirt takes its function from NVIDIA's driver at the start, and " +
+			"the vGPU is lost. Of VMs of others it is a warning.",
+	},
+	{
+		ID: change.VMSaved, Default: Error, Scope: HostScope, Subjects: assignments, Source: srcLibvirt,
+		check:    refusedAs(change.VMSaved, "The VM is saved"),
+		Sentence: "The vGPU of a VM that has a managed save does not change: it would be restored with the devices that it had.",
+	},
+	{
+		ID: change.VMTransient, Default: Error, Scope: HostScope, Subjects: assignments, Source: srcLibvirt,
+		check:    refusedAs(change.VMTransient, "The VM has no stored definition"),
+		Sentence: "A VM that is given a vGPU has a stored definition: a transient one is gone when it is off.",
+	},
+	{
 		ID: "mps-supported", Default: Error, Scope: HostScope, Subjects: configs, Source: srcMPS, check: checkMPSSupported,
 		Sentence: "Every host of a config with MPS has `nvidia-cuda-mps-control`, and its GPUs take the limits that are wanted and are not in " +
 			"compute mode prohibited.",
@@ -221,7 +256,7 @@ var registry = []Rule{
 		ID: "capacity", Default: Error, passes: true, Scope: HostScope, Subjects: allButShares, Source: srcAssign,
 		kind: gpu.KindGPUP, check: checkCapacity,
 		Sentence: "The host has a partition, or the pool a GPU, for every VM that runs or is started; VMs that are off beyond that are a " +
-			"warning.",
+			"warning. A Linux host has a free vGPU of the type for each VM that is to have one, off or not.",
 	},
 	{
 		ID: failoverHeadroom, Default: Warning, Lenient: true, Scope: FleetScope, Subjects: configsAndVMs, Source: srcClusteredVM,

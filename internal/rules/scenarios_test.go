@@ -45,6 +45,8 @@ func scenarios() []scenario {
 	all = append(all, vmScenarios()...)
 	all = append(all, migScenarios()...)
 	all = append(all, vgpuScenarios()...)
+	all = append(all, vgpuVMScenarios()...)
+	all = append(all, libvirtScenarios()...)
 	all = append(all, mpsScenarios()...)
 	all = append(all, shareScenarios()...)
 	all = append(all, underSharesScenarios()...)

@@ -255,6 +255,9 @@ func (r *Run) Locate(a *gpu.Assignment) (Located, bool) {
 	if a == nil {
 		return Located{}, false
 	}
+	if a.Reserves() {
+		return r.reservedFor(a)
+	}
 	for _, id := range []string{a.VMID, a.VM} {
 		if id == "" {
 			continue
@@ -267,6 +270,15 @@ func (r *Run) Locate(a *gpu.Assignment) (Located, bool) {
 		return Located{}, false
 	}
 	return r.pick(r.Fleet.vmsByName[gpu.FoldID(a.VM)], a.Host, true)
+}
+
+// reservedFor is the VM for which a vGPU is reserved on a host, whether it is there by now or not. It goes by the id of the record.
+func (r *Run) reservedFor(a *gpu.Assignment) (Located, bool) {
+	h, ok := r.Host(a.Host)
+	if !ok {
+		return Located{}, false
+	}
+	return Located{a.Host, h, change.VMFor(h, a)}, true
 }
 
 // pick chooses the candidate on the wanted host. An id may be listed by two hosts
@@ -436,7 +448,7 @@ func PoolCount(p *gpu.PoolWant) int { return max(p.Count, 1) }
 
 // has tells whether a VM has a GPU whole.
 func has(vm *gpu.VM, id string) bool {
-	return slices.ContainsFunc(vm.Devices, func(d gpu.DeviceAssignment) bool { return gpu.SameID(d.GPU, id) })
+	return slices.ContainsFunc(vm.Devices, func(d gpu.DeviceAssignment) bool { return d.VGPU == nil && gpu.SameID(d.GPU, id) })
 }
 
 // Drawn is the number of a VM's devices that come from a pool.

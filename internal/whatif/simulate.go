@@ -135,7 +135,7 @@ func (r *Run) simulate(host string, h *gpu.Host, p change.Change) change.Forecas
 		}
 		if len(before) > 0 {
 			after := r.Future().configured(host, h, before)
-			if _, stays := after.VM(cmp.Or(a.VMID, a.VM)); stays { // else it was drained, and comes back
+			if _, stays := after.VM(cmp.Or(a.VMID, a.VM)); stays || a.Reserves() { // else it was drained, and comes back
 				known = after
 			}
 		}

@@ -23,6 +23,7 @@ func TestEveryCommandLineIsTheAgents(t *testing.T) {
 	}{
 		{"packaging/linux/gpu-agent.service", 1},
 		{"packaging/linux/gpu-agent-reconcile.service", 1},
+		{"packaging/linux/gpu-agent-starts.service", 1},
 		{"packaging/linux/sudoers.example", 2},
 		{"packaging/linux/sshd_config.example", 2},
 		{"packaging/windows/register-reconcile.ps1", 1},

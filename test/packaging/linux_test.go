@@ -17,7 +17,7 @@ const (
 func TestSystemdTakesTheUnits(t *testing.T) {
 	t.Parallel()
 	verify := need(t, "systemd-analyze", "systemd")
-	for _, unit := range []string{"gpu-agent.service", "gpu-agent-reconcile.service"} {
+	for _, unit := range []string{"gpu-agent.service", "gpu-agent-reconcile.service", "gpu-agent-starts.service"} {
 		text := read(t, "packaging/linux/"+unit)
 		if strings.Contains(text, "Type=oneshot") && !strings.Contains(text, "\nTimeoutStartSec=") {
 			t.Errorf("%s may hold up the boot for ever", unit)
@@ -118,6 +118,26 @@ func TestSudoAllowsWhatSSHDRuns(t *testing.T) {
 		if !slices.Contains(allowed, line) {
 			t.Errorf("sudo does not allow gpu-agent %s, but only %q", line, allowed)
 		}
+	}
+}
+
+// TestOwedStartsComeAfterLibvirt has layouts come before libvirt, which starts VMs once, and the VMs that are owed a start after it. Who
+// enables the one has the other.
+func TestOwedStartsComeAfterLibvirt(t *testing.T) {
+	t.Parallel()
+	layouts, starts := read(t, "packaging/linux/gpu-agent-reconcile.service"), read(t, "packaging/linux/gpu-agent-starts.service")
+	for unit, wanted := range map[string][]string{
+		layouts: {"\nBefore=virtqemud.service libvirtd.service", "\nAlso=gpu-agent-starts.service"},
+		starts:  {"\nAfter=gpu-agent-reconcile.service virtqemud.service", "libvirtd.service", "ExecStart=/usr/bin/gpu-agent reconcile"},
+	} {
+		for _, text := range wanted {
+			if !strings.Contains(unit, text) {
+				t.Errorf("there is no %q in the unit:\n%s", text, unit)
+			}
+		}
+	}
+	if strings.Contains(starts, "\nBefore=") {
+		t.Error("the starts hold up other units")
 	}
 }
 

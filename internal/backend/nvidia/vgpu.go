@@ -130,8 +130,13 @@ func (b *Backend) nameVGPUs(ctx context.Context, host *gpu.Host) {
 	if !slices.ContainsFunc(host.GPUs, func(g gpu.GPU) bool { return g.VGPU != nil }) {
 		return
 	}
-	devices, err := libvirt.Read(ctx, b.opt.Libvirt)
+	found, err := libvirt.Look(ctx, b.opt.Libvirt)
 	lacks(host, gpu.PartVGPUs, err)
-	host.HostDevices = devices
+	lacks(host, gpu.PartVMs, err) // none of them is gone for that, and a start that is owed to one stays so
+	host.HostDevices, host.VMManager = found.Devices, found.Manager
+	if host.VMs = found.VMs; host.VMs == nil {
+		host.VMs = []gpu.VM{}
+	}
+	host.AttachVGPUs()
 	host.NameVGPUs()
 }

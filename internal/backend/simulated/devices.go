@@ -83,6 +83,10 @@ func swapPrefix(path, from, to string) string {
 func (h *Host) AddDevice(ctx context.Context, vmID string, d gpu.DeviceAssignment) (string, error) {
 	id := newGUID()
 	err := h.do(ctx, call{op: OpAddDevice, vm: vmID, gpu: d.GPU, pool: d.Pool}, func(r *record) error {
+		if r.Platform == gpu.Linux {
+			id = d.ID
+			return r.attach(vmID, d)
+		}
 		vm, err := r.vmThatIsOff(vmID)
 		if err != nil {
 			return err
@@ -143,6 +147,9 @@ func (r *record) deviceToAssign(vm *gpu.VM, gpuID string) (string, error) {
 // RemoveDevice takes a device setting from a VM.
 func (h *Host) RemoveDevice(ctx context.Context, vmID, deviceID string) error {
 	return h.do(ctx, call{op: OpRemoveDevice, vm: vmID}, func(r *record) error {
+		if r.Platform == gpu.Linux {
+			return r.detach(vmID, deviceID)
+		}
 		vm, err := r.vm(vmID)
 		if err != nil {
 			return err
@@ -191,6 +198,12 @@ func hasDevice(vm *gpu.VM, gpuID string) bool {
 // which Windows Admin Center asks. That a device is not assignable at all is a
 // property of the hardware and stays. Linux hosts have no such status.
 func (r *record) refreshStatuses() {
+	for i := range r.HostDevices {
+		d := &r.HostDevices[i]
+		if at := slices.IndexFunc(r.VMs, func(vm gpu.VM) bool { return isOf(d, &vm) }); at >= 0 {
+			d.State = r.VMs[at].State
+		}
+	}
 	if r.Platform != gpu.HyperV {
 		return
 	}

@@ -62,6 +62,12 @@ func (h *Host) Inventory(ctx context.Context) (gpu.Host, error) {
 			g.TimeSlice = "" // the driver tells those of full GPUs
 		}
 	}
+	if host.Platform == gpu.Linux {
+		if host.VMManager == nil && len(host.VMs) > 0 {
+			host.VMManager = &gpu.VMManager{Name: gpu.Libvirt, Version: "11.3.0"} // somebody runs them
+		}
+		host.AttachVGPUs()
+	}
 	host.NameVGPUs()
 	return host, nil
 }
@@ -119,6 +125,9 @@ func (h *Host) ReadVM(ctx context.Context, vmID string) (gpu.VM, error) {
 	rec, err := h.look(ctx, c)
 	if err != nil {
 		return gpu.VM{}, err
+	}
+	if rec.Platform == gpu.Linux {
+		rec.AttachVGPUs()
 	}
 	vm, err := rec.vm(vmID)
 	if err != nil {
@@ -232,6 +241,9 @@ func (h *Host) transactAll(ctx context.Context, c call, act func(*document, *rec
 func (h *Host) act(rec *record, c call, act func(*record) error) error {
 	if err := c.op.offeredBy(rec.Platform); err != nil {
 		return complete(err, c, rec)
+	}
+	if rec.Platform == gpu.Linux && c.vm != "" && len(rec.VMs) == 0 {
+		return complete(refuse(backend.NotSupported, "the host runs no VMs"), c, rec)
 	}
 	return complete(act(rec), c, rec)
 }

@@ -129,7 +129,7 @@ func (r *record) start(vm *gpu.VM) error {
 	if state := r.NodeState(); vm.Clustered && state != "" && state != gpu.NodeUp {
 		return refuse(backend.Unavailable, "the cluster places no VM on node %s, which is %s (0x80070046)", r.Name, state)
 	}
-	usesGPU := len(vm.PartitionAdapters)+len(vm.Devices) > 0
+	usesGPU := len(vm.PartitionAdapters)+len(vm.Devices) > 0 || len(r.devicesOf(vm)) > 0
 	guest := r.Simulation.guest(vm.ID)
 	if guest.StartFails == StartFailsAlways || (guest.StartFails == StartFailsWithGPU && usesGPU) {
 		return refuse(backend.Failed, "the virtual machine failed to start")
@@ -138,6 +138,13 @@ func (r *record) start(vm *gpu.VM) error {
 		if err := r.policyGate(); err != nil {
 			return err
 		}
+	}
+	if r.Platform == gpu.Linux {
+		if err := r.takeVGPUs(vm); err != nil {
+			return err
+		}
+		vm.State = gpu.VMRunning
+		return nil
 	}
 	before := vm.State
 	if err := r.takePlaces(vm); err != nil {
@@ -161,6 +168,7 @@ func (r *record) stop(vm *gpu.VM, state gpu.VMState) {
 			vm.Devices[i].GPU = ""
 		}
 	}
+	r.leaveVGPUs(vm)
 	guest := r.Simulation.guest(vm.ID)
 	guest.OffAt, guest.KnownOffAt = nil, nil
 	if lag := time.Duration(r.Simulation.ClusterLagMS) * time.Millisecond; vm.Clustered && lag > 0 &&

@@ -387,6 +387,7 @@ func (op Op) offeredBy(p gpu.Platform) error {
 		if p != gpu.Linux {
 			return refuse(backend.NotSupported, "the host does not run Linux")
 		}
+	case OpAddDevice, OpRemoveDevice, OpShutDownVM, OpTurnOffVM, OpStartVM:
 	default:
 		if p != gpu.HyperV {
 			return refuse(backend.NotSupported, "the host does not run Hyper-V")

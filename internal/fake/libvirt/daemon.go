@@ -1,13 +1,16 @@
-// Package fakelibvirt is a daemon of libvirt for tests, as far as VMs are read from it: it answers the five
+// Package fakelibvirt is a daemon of libvirt for tests, as far as VMs are read from it and changed: it answers the
 // calls that take, in libvirt's protocol. What it says of a VM is whatever a test gives it.
 package fakelibvirt
 
 import (
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"io"
 	"net"
+	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -23,7 +26,34 @@ type Domain struct {
 	// no such VM.
 	Refusal string
 	Gone    bool
+	// Transient is true for one without a stored definition.
+	Transient bool
+	// Guest is what the guest does when it is asked to shut down.
+	Guest Guest
+
+	metadata string
+	run      uint32 // how often it was started
 }
+
+// Guest is what a guest does when it is asked to shut down.
+type Guest int
+
+// What guests do. A daemon says of all of them that it is done.
+const (
+	Obeys Guest = iota
+	Deaf        // for good, as one without ACPI
+)
+
+// Lie is how the daemon answers a change.
+type Lie int
+
+// Lies.
+const (
+	Honest       Lie = iota
+	Interrupted      // the change is done, and the connection ends before the answer
+	OnlySaysDone     // it is not done
+	SaysFailed       // it is done, and the answer is one of the many of code 55
+)
 
 // States of libvirt.
 const (
@@ -38,6 +68,8 @@ type Daemon struct {
 	mu      sync.Mutex
 	domains []Domain
 	silent  bool
+	lie     Lie
+	changes []string
 	raw     []byte
 	asked   int
 	conns   []net.Conn
@@ -71,6 +103,43 @@ func (d *Daemon) Hang() { d.set(func() { d.silent = true }) }
 
 // Say lets the daemon answer each call with these bytes.
 func (d *Daemon) Say(raw []byte) { d.set(func() { d.raw = raw }) }
+
+// Lie has the daemon answer changes in some way.
+func (d *Daemon) Lie(how Lie) { d.set(func() { d.lie = how }) }
+
+// Off has a VM go off, as when its guest is done.
+func (d *Daemon) Off(name string) { d.set(func() { d.named(name).off() }) }
+
+// Deafen has the guest of a VM, by its UUID, be deaf.
+func (d *Daemon) Deafen(uuid string) {
+	d.set(func() {
+		for i := range d.domains {
+			if hex.EncodeToString(d.domains[i].UUID[:]) == strings.ReplaceAll(uuid, "-", "") {
+				d.domains[i].Guest = Deaf
+			}
+		}
+	})
+}
+
+// Domain is a VM as it is now.
+func (d *Daemon) Domain(name string) Domain {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return *d.named(name)
+}
+
+// Changes are the changes that it was asked for: "attach", "detach", "create", "shutdown", "destroy".
+func (d *Daemon) Changes() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.changes)
+}
+
+func (d *Daemon) named(name string) *Domain {
+	return &d.domains[slices.IndexFunc(d.domains, func(o Domain) bool { return o.Name == name })]
+}
+
+func (o *Domain) off() { o.State, o.metadata = ShutOff, "" }
 
 // Asked is how many connections there were.
 func (d *Daemon) Asked() int {
@@ -119,7 +188,17 @@ func (d *Daemon) serve() {
 // The procedures of libvirt's remote protocol, and the parts of a packet's header.
 const (
 	connectOpen       = 1
+	create            = 9
+	destroy           = 12
 	getXML            = 14
+	lookupByUUID      = 24
+	shutdown          = 33
+	isPersistent      = 151
+	getLibVersion     = 157
+	attachDevice      = 160
+	detachDevice      = 161
+	setMetadata       = 264
+	getMetadata       = 265
 	authList          = 66
 	hasManagedSave    = 183
 	getState          = 212
@@ -150,6 +229,9 @@ func (d *Daemon) answer(conn net.Conn) error {
 		return err
 	}
 	body, err := d.result(binary.BigEndian.Uint32(head[procedureAt:]), call)
+	if errors.Is(err, errInterrupted) {
+		return err
+	}
 	binary.BigEndian.PutUint32(head[typeAt:], reply)
 	if err != nil {
 		binary.BigEndian.PutUint32(head[statusAt:], failure)
@@ -167,6 +249,16 @@ func (d *Daemon) result(procedure uint32, call []byte) ([]byte, error) {
 		return numbers(1, 0), nil // one way, which is none
 	case connectOpen:
 		return nil, nil
+	case getLibVersion:
+		return numbers(0, 11_003_000), nil
+	case lookupByUUID:
+		i := slices.IndexFunc(d.domains, func(o Domain) bool {
+			return !o.Gone && len(call) >= len(o.UUID) && string(o.UUID[:]) == string(call[:16])
+		})
+		if i < 0 {
+			return nil, errGone
+		}
+		return d.domains[i].handle(), nil
 	case listAllDomains:
 		out := numbers(uint32(len(d.domains)))
 		for i := range d.domains {
@@ -174,7 +266,10 @@ func (d *Daemon) result(procedure uint32, call []byte) ([]byte, error) {
 		}
 		return append(out, numbers(uint32(len(d.domains)))...), nil
 	}
-	i := slices.IndexFunc(d.domains, func(o Domain) bool { h := o.handle(); return len(call) >= len(h) && string(h) == string(call[:len(h)]) })
+	i := slices.IndexFunc(d.domains, func(o Domain) bool { // its number is another one once it was started
+		h := o.handle()
+		return len(call) >= len(h) && string(h[:len(h)-4]) == string(call[:len(h)-4])
+	})
 	if i < 0 {
 		return nil, errGone
 	}
@@ -190,19 +285,117 @@ func (d *Daemon) result(procedure uint32, call []byte) ([]byte, error) {
 	case getState:
 		return numbers(uint32(o.State), 0), nil
 	case hasManagedSave:
-		if o.Saved {
-			return numbers(1), nil
+		return flag(o.Saved), nil
+	case isPersistent:
+		return flag(!o.Transient), nil
+	case getMetadata:
+		if o.metadata == "" {
+			return nil, errNoMetadata
 		}
-		return numbers(0), nil
+		return text(o.metadata), nil
+	default:
+		return nil, d.change(o, procedure, call[len(o.handle()):])
 	}
-	return nil, errors.New("this daemon has no such procedure")
+}
+
+// change makes a change of a domain, as honestly as the daemon is.
+func (d *Daemon) change(o *Domain, procedure uint32, args []byte) error {
+	var name string
+	var does func() error
+	switch procedure {
+	case attachDevice:
+		name, does = "attach", func() error { return o.attach(firstText(args)) }
+	case detachDevice:
+		name, does = "detach", func() error { return o.detach(firstText(args)) }
+	case create:
+		name, does = "create", o.start
+	case shutdown:
+		name, does = "shutdown", o.askToShutDown
+	case destroy:
+		name, does = "destroy", func() error { o.off(); return nil }
+	case setMetadata:
+		const before = 2 * 4 // its type, and that there is a text
+		o.metadata = firstText(args[before:])
+		return nil
+	default:
+		return errors.New("this daemon has no such procedure")
+	}
+	d.changes = append(d.changes, name)
+	if d.lie == OnlySaysDone {
+		return nil
+	}
+	err := does()
+	switch {
+	case err == nil && d.lie == Interrupted:
+		return errInterrupted
+	case err == nil && d.lie == SaysFailed:
+		return errors.New("requested operation is not valid")
+	}
+	return err
+}
+
+func (o *Domain) start() error {
+	if o.State == Running {
+		return errors.New("domain is already running")
+	}
+	o.State, o.Saved = Running, false
+	o.run++
+	return nil
+}
+
+func (o *Domain) askToShutDown() error {
+	if o.State != Running {
+		return errors.New("domain is not running")
+	}
+	if o.Guest == Obeys {
+		o.off()
+	}
+	return nil
+}
+
+// The stored definition takes a device at its end, and gives up the one of the same source.
+const endOfDevices = "</devices>"
+
+var source = regexp.MustCompile(`<source>.*?</source>`)
+
+func (o *Domain) attach(device string) error {
+	if strings.Contains(o.XML, source.FindString(device)) {
+		return errors.New("device is already in the domain configuration")
+	}
+	o.XML = strings.Replace(o.XML, endOfDevices, device+endOfDevices, 1)
+	return nil
+}
+
+var hostdev = regexp.MustCompile(`(?s)<hostdev .*?</hostdev>`)
+
+func (o *Domain) detach(device string) error {
+	for _, is := range hostdev.FindAllString(o.XML, -1) {
+		if source.FindString(is) == source.FindString(device) {
+			o.XML = strings.Replace(o.XML, is, "", 1)
+			return nil
+		}
+	}
+	return errors.New("device not found: device not present in domain configuration")
+}
+
+func flag(is bool) []byte {
+	if is {
+		return numbers(1)
+	}
+	return numbers(0)
+}
+
+// firstText is the text that arguments begin with.
+func firstText(args []byte) string {
+	n := binary.BigEndian.Uint32(args)
+	return string(args[4 : 4+n])
 }
 
 // handle is how libvirt names a domain: its name, its UUID and a number, which is -1 for one that is off.
 func (o *Domain) handle() []byte {
 	id := ^uint32(0)
 	if o.State == Running {
-		id = 1
+		id = 1 + o.run
 	}
 	return append(append(text(o.Name), o.UUID[:]...), numbers(id)...)
 }
@@ -222,14 +415,21 @@ func text(s string) []byte {
 	return append(out, make([]byte, (word-len(s)%word)%word)...)
 }
 
-var errGone = errors.New("no domain with matching uuid")
+var (
+	errGone        = errors.New("no domain with matching uuid")
+	errNoMetadata  = errors.New("metadata not found: Requested metadata element is not present")
+	errInterrupted = errors.New("the connection ends")
+)
 
 // refusal is an error of libvirt: code, domain, a message that is there, level, and fields that are not.
 func refusal(err error) []byte {
-	const internalError, noDomain, ofQEMU, there, level = 1, 42, 10, 1, 2
+	const internalError, noDomain, noMetadata, ofQEMU, there, level = 1, 42, 80, 10, 1, 2
 	code := uint32(internalError)
-	if errors.Is(err, errGone) {
+	switch {
+	case errors.Is(err, errGone):
 		code = noDomain
+	case errors.Is(err, errNoMetadata):
+		code = noMetadata
 	}
 	return slices.Concat(numbers(code, ofQEMU, there), text(err.Error()), numbers(level, 0, 0, 0, 0, 0, 0, 0))
 }

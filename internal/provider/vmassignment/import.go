@@ -32,8 +32,16 @@ func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequ
 	if resp.Diagnostics.HasError() {
 		return
 	}
+	if at, is := r.importReserved(ctx, ref, nil); is && !fleet.IsVMID(ref) {
+		r.imports(ctx, at, resp)
+		return
+	}
 	ref, hosts, cluster, ok := r.importedFrom(ctx, ref, &resp.Diagnostics)
 	if !ok {
+		return
+	}
+	if at, is := r.importReserved(ctx, ref, hosts); is {
+		r.imports(ctx, at, resp)
 		return
 	}
 	search := fleet.VMSearch{VM: ref, Cluster: cluster}
@@ -51,6 +59,11 @@ func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequ
 		}
 		return
 	}
+	r.imports(ctx, at, resp)
+}
+
+// imports begins a state with what Read goes by.
+func (r *Resource) imports(ctx context.Context, at fleet.FoundVM, resp *resource.ImportStateResponse) {
 	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("vm_id"), at.VM.ID)...)
 	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("vm"), at.VM.Name)...)
 	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("owner_host"), at.Host)...) // where Read looks first
@@ -127,7 +140,8 @@ func encodePartition(ctx context.Context, p gpu.PartitionWant, diags *diag.Diagn
 		configs = object.SetOf(ctx, types.StringType, p.Configs, diags)
 	}
 	return partitionModel{
-		Configs: configs, Config: object.NullIfEmpty(p.Config), GPUID: object.NullIfEmpty(p.PinnedGPU), VRAMMiB: object.MiBFromBytes(p.VRAM),
+		Configs: configs, Config: object.NullIfEmpty(p.Config), GPUID: object.NullIfEmpty(p.PinnedGPU),
+		Type: object.NullIfEmpty(p.Type), Attach: object.NullIfEmpty(string(p.Attach)), VRAMMiB: object.MiBFromBytes(p.VRAM),
 		MinVRAMMiB: mib(p.Quotas.VRAM.Min), MaxVRAMMiB: mib(p.Quotas.VRAM.Max), OptimalVRAMMiB: mib(p.Quotas.VRAM.Optimal),
 		MinEncode: number(p.Quotas.Encode.Min), MaxEncode: number(p.Quotas.Encode.Max), OptimalEncode: number(p.Quotas.Encode.Optimal),
 		MinDecode: number(p.Quotas.Decode.Min), MaxDecode: number(p.Quotas.Decode.Max), OptimalDecode: number(p.Quotas.Decode.Optimal),

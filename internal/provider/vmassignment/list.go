@@ -38,6 +38,9 @@ func describeListed(ctx context.Context, f *fleet.Fleet, v fleet.View, a *fleet.
 		return
 	}
 	at, err := fleet.FindVM(v, id)
+	if a.Want.Assignment.Reserves() {
+		at, err = fleet.FindAssigned(v, a.Want.Assignment)
+	}
 	if err != nil {
 		diags.AddError("VM does not exist", "Found: "+err.Error()+".")
 		return

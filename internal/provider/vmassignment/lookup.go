@@ -27,6 +27,9 @@ func (r *Resource) find(
 	if diags.HasError() {
 		return fleet.View{}, fleet.FoundVM{}, false
 	}
+	if want.Reserves() {
+		return r.findReserved(ctx, reserving{want: want, prior: prior, hosts: hosts, cluster: cluster}, diags)
+	}
 	ref, hint := want.VM, r.hint(want)
 	if prior != nil {
 		hint = append(hint, prior.Host)

@@ -41,6 +41,8 @@ type model struct {
 	GPUIDs           types.Set    `tfsdk:"gpu_ids"`
 	PartitionID      types.Int64  `tfsdk:"partition_id"`
 	PartitionVRAMMiB types.Int64  `tfsdk:"partition_vram_mib"`
+	PartitionAddress types.String `tfsdk:"partition_address"`
+	PartitionUUID    types.String `tfsdk:"partition_uuid"`
 	Pending          types.Bool   `tfsdk:"pending"`
 	EffectivePower   types.Object `tfsdk:"effective_power"`
 	Drift            types.List   `tfsdk:"drift"`
@@ -55,6 +57,8 @@ type partitionModel struct {
 	Configs        types.Set    `tfsdk:"configs"`
 	VRAMMiB        types.Int64  `tfsdk:"vram_mib"`
 	GPUID          types.String `tfsdk:"gpu_id"`
+	Type           types.String `tfsdk:"type"`
+	Attach         types.String `tfsdk:"attach"`
 	MinVRAMMiB     types.Int64  `tfsdk:"min_partition_vram_mib"`
 	MaxVRAMMiB     types.Int64  `tfsdk:"max_partition_vram_mib"`
 	OptimalVRAMMiB types.Int64  `tfsdk:"optimal_partition_vram_mib"`
@@ -96,7 +100,7 @@ func (m *model) declared(ctx context.Context, defaults gpu.Power, diags *diag.Di
 	if p := object.Decode[partitionModel](m.Partition, diags); p != nil {
 		a.Kind, a.Partition = gpu.AssignPartition, &gpu.PartitionWant{
 			Config: p.Config.ValueString(), Configs: object.Strings(ctx, p.Configs, diags), VRAM: object.BytesFromMiB(p.VRAMMiB),
-			PinnedGPU: p.GPUID.ValueString(),
+			PinnedGPU: p.GPUID.ValueString(), Type: p.Type.ValueString(), Attach: gpu.Attach(p.Attach.ValueString()),
 			Quotas: gpu.Quotas{
 				VRAM:    gpu.Quota{Min: vramUnits(p.MinVRAMMiB), Max: vramUnits(p.MaxVRAMMiB), Optimal: vramUnits(p.OptimalVRAMMiB)},
 				Encode:  gpu.Quota{Min: units(p.MinEncode), Max: units(p.MaxEncode), Optimal: units(p.OptimalEncode)},
@@ -195,6 +199,10 @@ func (m *model) observe(ctx context.Context, v fleet.View, at fleet.FoundVM, a g
 			}
 		}
 	}
+	if claimed && claim.Device != nil {
+		ids = append(ids, claim.Device.GPU)
+	}
+	m.observeVGPU(h, claim)
 	for _, d := range vm.Devices {
 		if d.GPU != "" {
 			ids = append(ids, d.GPU)
@@ -203,4 +211,25 @@ func (m *model) observe(ctx context.Context, v fleet.View, at fleet.FoundVM, a g
 	slices.Sort(ids)
 	m.GPUIDs = object.SetOf(ctx, types.StringType, slices.Compact(ids), diags)
 	m.Drift = report.EncodeDrift(ctx, change.AssignmentDifferences(h, vm, &a, claim), diags)
+}
+
+// observeVGPU writes by what a VM names the vGPU that is on record of its assignment, as far as the host has it.
+func (m *model) observeVGPU(h *gpu.Host, claim *gpu.Claim) {
+	m.PartitionAddress, m.PartitionUUID = types.StringNull(), types.StringNull()
+	if claim == nil {
+		return
+	}
+	in, there := h.VGPUOf(claim.Device)
+	if !there {
+		return
+	}
+	if in.UUID != "" {
+		m.PartitionUUID = types.StringValue(in.UUID)
+	} else {
+		m.PartitionAddress = object.NullIfEmpty(in.Address)
+	}
+	g, _ := h.GPU(claim.Device.GPU)
+	if t, offered := g.VGPU.Offers(in.Type); offered {
+		m.PartitionVRAMMiB = object.MiBFromBytes(t.FrameBuffer.Known())
+	}
 }

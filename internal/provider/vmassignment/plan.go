@@ -72,7 +72,7 @@ func (r *Resource) compute(_ context.Context, p *planning) {
 func (r *Resource) hold(_ context.Context, p *planning, seen fleet.View) {
 	want, prior := p.Want.Assignment, p.Prior.Assignment
 	want.VMID, want.Host = prior.VMID, prior.Host
-	if at, err := fleet.FindVMNear(seen, want.VMID, want.Host); err == nil {
+	if at, err := fleet.FindAssigned(seen, want); err == nil {
 		want.VMName, want.Host = at.VM.Name, at.Host
 		r.warnOfName(&p.Resp.Diagnostics, *want)
 	}
@@ -94,6 +94,10 @@ func (r *Resource) choose(ctx context.Context, p *planning, planned *change.Chan
 		r.PlanDestroy(ctx, p, stricter(*replaced, want.Power))
 	case prior == nil:
 		r.announce(p, r.policyOf(*want), view)
+	case prior.Reserves() != want.Reserves():
+		replaceVM(p)
+		p.Resp.RequiresReplace = append(p.Resp.RequiresReplace, path.Root("partition"))
+		p.Leaves = new(stricter(*prior, want.Power))
 	case gpu.SameID(at.VM.ID, prior.VMID):
 		planned.Approved = lifecycle.Seen(ctx, p.Req.Private)
 		if from := r.replaced(prior, want); from != "" {
@@ -165,7 +169,7 @@ func (r *Resource) announce(p *planning, policy whatif.Policy, view fleet.View) 
 // warnOfName says that a name in the configuration is out of date: the VM that it
 // meant when it was applied is the one that counts.
 func (r *Resource) warnOfName(diags *diag.Diagnostics, a gpu.Assignment) {
-	if fleet.IsVMID(a.VM) || gpu.SameID(a.VM, a.VMName) {
+	if fleet.IsVMID(a.VM) || gpu.SameID(a.VM, a.VMName) || a.Reserves() {
 		return
 	}
 	diags.AddAttributeWarning(path.Root("vm"), "The VM has another name now", fmt.Sprintf(
@@ -177,6 +181,9 @@ func (r *Resource) warnOfName(diags *diag.Diagnostics, a gpu.Assignment) {
 func (r *Resource) around(ctx context.Context, p *planning, want gpu.Want) fleet.View {
 	prior := want.Assignment
 	r.announce(p, r.policyOf(*prior), r.Fleet.Snapshot(ctx, nil, fleet.Cached))
+	if prior.Reserves() {
+		return r.Fleet.Snapshot(ctx, []string{prior.Host})
+	}
 	// That the VM is not found, the destroy itself says, if anything is wrong with it.
 	return r.Fleet.Snapshot(ctx, nil, fleet.ForVM(fleet.VMSearch{VM: prior.VMID, Hint: r.hint(*prior)}))
 }
@@ -185,6 +192,7 @@ func (r *Resource) around(ctx context.Context, p *planning, want gpu.Want) fleet
 func (m *model) keep(state *model) {
 	m.VMID, m.OwnerHost, m.GPUIDs, m.PartitionID = state.VMID, state.OwnerHost, state.GPUIDs, state.PartitionID
 	m.PartitionVRAMMiB, m.Pending, m.Drift = state.PartitionVRAMMiB, state.Pending, state.Drift
+	m.PartitionAddress, m.PartitionUUID = state.PartitionAddress, state.PartitionUUID
 }
 
 // forget makes what an apply may change unknown, and only that. The VM's id stays as it is
@@ -192,8 +200,10 @@ func (m *model) keep(state *model) {
 func (m *model) forget(want gpu.Assignment, known, powerUnknown bool) {
 	m.OwnerHost, m.GPUIDs, m.PartitionID = types.StringUnknown(), types.SetUnknown(types.StringType), types.Int64Unknown()
 	m.PartitionVRAMMiB, m.Pending, m.Drift = types.Int64Unknown(), types.BoolUnknown(), report.NoDrift()
+	m.PartitionAddress, m.PartitionUUID = types.StringUnknown(), types.StringUnknown()
 	if known && want.Partition == nil {
 		m.PartitionID, m.PartitionVRAMMiB = types.Int64Null(), types.Int64Null()
+		m.PartitionAddress, m.PartitionUUID = types.StringNull(), types.StringNull()
 	}
 	if known && !powerUnknown && !want.Power.NextOff {
 		m.Pending = types.BoolValue(false)

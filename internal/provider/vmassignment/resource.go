@@ -79,7 +79,7 @@ func (r *Resource) updatePermission(ctx context.Context, c *lifecycle.Call[model
 		return
 	}
 	want.VMID, want.Host = prior.VMID, prior.Host
-	if at, err := fleet.FindVMNear(r.Fleet.Snapshot(ctx, r.Fleet.HostNames()), want.VMID, want.Host); err == nil {
+	if at, err := fleet.FindAssigned(r.Fleet.Snapshot(ctx, r.Fleet.HostNames()), &want); err == nil {
 		want.VMName = at.VM.Name
 	}
 	c.Subject, c.Want.Assignment, c.ClaimOnly = label(want.VM), &want, true
@@ -113,7 +113,7 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 		return false
 	}
 	view := r.Fleet.Snapshot(ctx, []string{at.Host}, fleet.WithClusterPeers)
-	now, err := fleet.FindVMNear(view, want.VMID, at.Host)
+	now, err := fleet.FindAssigned(view, &want)
 	if err != nil {
 		title := "VM disappeared"
 		if !view.Complete() {
@@ -186,6 +186,9 @@ func (r *Resource) lookAgain(
 	ctx context.Context, state *model, resp *resource.ReadResponse,
 ) (view fleet.View, at fleet.FoundVM, found bool) {
 	diags := &resp.Diagnostics
+	if of, is := r.reservation(ctx, state, diags); is {
+		return r.lookAtReservation(ctx, of, diags)
+	}
 	within, _ := scope.Decode(ctx, state.Hosts, state.Cluster, types.ObjectNull(scope.SelectorType), diags)
 	hint := within.Hosts
 	if host := state.OwnerHost.ValueString(); host != "" {
@@ -255,6 +258,9 @@ func (r *Resource) destroy(ctx context.Context, c *lifecycle.Call[model]) {
 
 // warnOfRemains says when a destroy that succeeded may have left the VM as it was.
 func (r *Resource) warnOfRemains(ctx context.Context, prior gpu.Assignment, diags *diag.Diagnostics) {
+	if prior.Reserves() {
+		return
+	}
 	search := fleet.VMSearch{VM: prior.VMID, Hint: r.hint(prior)}
 	view := r.Fleet.Snapshot(ctx, nil, fleet.ForVM(search))
 	if _, err := search.In(view); err != nil && !view.Complete() {

@@ -17,6 +17,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/power"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
@@ -33,7 +34,8 @@ func (r *Resource) IdentitySchema(_ context.Context, _ resource.IdentitySchemaRe
 // Schema implements resource.Resource.
 func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resource.SchemaResponse) {
 	resp.Schema = schema.Schema{
-		MarkdownDescription: "Gives a virtual machine one GPU partition, GPUs of a pool, or named GPUs.\n\n" +
+		MarkdownDescription: "Gives a virtual machine one GPU partition, GPUs of a pool, or named GPUs. A partition of a VM on a Linux host is " +
+			"a vGPU, as the [guide on KVM](../guides/kvm.md) says; pools, named GPUs and the settings below are for Hyper-V.\n\n" +
 			"A GPU is given and taken only while the VM is off: a VM that runs is shut down, if `power` allows it, and started again. " +
 			"A VM that does not start with its GPU gets back what it had and is started as it was. When a clustered VM moves to another node, " +
 			"nothing has to change.\n\n" +
@@ -87,7 +89,8 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 				stringvalidator.OneOf("turn_off", "save", "shut_down", "force_shutdown")),
 			"timeouts": tfschema.Timeouts(ctx, timeoutText),
 			"vm_id": schema.StringAttribute{
-				MarkdownDescription: "The VM's id.", Computed: true, PlanModifiers: []planmodifier.String{stringplanmodifier.UseStateForUnknown()},
+				MarkdownDescription: "The VM's id; of a vGPU that was reserved before its VM was there, what `vm` says.",
+				Computed:            true, PlanModifiers: []planmodifier.String{stringplanmodifier.UseStateForUnknown()},
 			},
 			"owner_host": tfschema.ComputedText("The host that owns the VM now."),
 			"gpu_ids": schema.SetAttribute{
@@ -95,7 +98,10 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 				ElementType:         types.StringType, Computed: true,
 			},
 			"partition_id":       tfschema.ComputedNumber("The number of the partition on its GPU, while the VM runs."),
-			"partition_vram_mib": tfschema.ComputedNumber("The memory of the partition in MiB, while the VM runs."),
+			"partition_vram_mib": tfschema.ComputedNumber("The memory of the partition in MiB, while the VM runs; of a vGPU always."),
+			"partition_address": tfschema.ComputedText("The PCI address of the vGPU, `0000:41:00.4`, which the definition of a VM on a Linux host " +
+				"names. Null where it is a mediated device, and on Hyper-V."),
+			"partition_uuid": tfschema.ComputedText("The UUID of the vGPU where it is a mediated device."),
 			"pending": tfschema.ComputedFlag("Whether the assignment waits for an apply that finds the VM off " +
 				"(`power.when = \"next_off\"`)."),
 			"effective_power": power.AppliedAttribute(),
@@ -127,6 +133,12 @@ func partitionAttributes() map[string]schema.Attribute {
 		"vram_mib": tfschema.OptionalNumber("An assertion: the partition must have this much memory, in MiB, on every GPU that Hyper-V may "+
 			"take it from. Checked again after the VM starts.",
 			int64validator.Between(1, maxMiB)),
+		"type": tfschema.OptionalText("Of a VM on a Linux host, the type of its vGPU, such as `L40S-12Q`. Required where the config makes "+
+			"several.", stringvalidator.LengthAtLeast(1)),
+		"attach": tfschema.OptionalText("Of a VM on a Linux host, who writes the vGPU into the VM's definition. `\"vm\"`, the default: this "+
+			"resource, through libvirt, while the VM is off. `\"none\"`: the VM's own resource, by `partition_address` or `partition_uuid`; one is "+
+			"reserved for it, the VM may be still to come, and is never stopped. A change of it forces replacement.",
+			stringvalidator.OneOf(string(gpu.AttachVM), string(gpu.AttachNone))),
 		"gpu_id": tfschema.OptionalText("Binds the VM to a partition of this GPU. Refused for a clustered VM, which could then not fail over.",
 			stringvalidator.LengthAtLeast(1)),
 	}

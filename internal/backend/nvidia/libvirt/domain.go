@@ -12,7 +12,11 @@ import (
 type domain struct {
 	XMLName xml.Name `xml:"domain"`
 	Hostdev []struct {
-		Type   string `xml:"type,attr"`
+		Type    string `xml:"type,attr"`
+		Managed string `xml:"managed,attr"`
+		Alias   *struct {
+			Name string `xml:"name,attr"`
+		} `xml:"alias"`
 		Source struct {
 			Address *struct {
 				UUID     string `xml:"uuid,attr"`
@@ -38,13 +42,17 @@ func parse(text string) ([]gpu.HostDevice, error) {
 	}
 	var out []gpu.HostDevice
 	for _, dev := range d.Hostdev {
-		at := dev.Source.Address
+		at, is := dev.Source.Address, gpu.HostDevice{Managed: dev.Managed == "yes"}
+		if dev.Alias != nil {
+			is.Alias = gpu.Printable(dev.Alias.Name)
+		}
 		switch {
 		case dev.Type != "pci" && dev.Type != "mdev":
 		case at == nil, dev.Type == "mdev" && at.UUID == "":
 			return nil, &definitionError{why: "a hostdev of type " + dev.Type + " has no address"}
 		case dev.Type == "mdev":
-			out = append(out, gpu.HostDevice{UUID: gpu.Printable(at.UUID)})
+			is.UUID, is.Managed = gpu.Printable(at.UUID), false // which means nothing to it
+			out = append(out, is)
 		default:
 			var numbers [4]any
 			for i, text := range []string{at.Domain, at.Bus, at.Slot, at.Function} {
@@ -54,7 +62,8 @@ func parse(text string) ([]gpu.HostDevice, error) {
 				}
 				numbers[i] = n
 			}
-			out = append(out, gpu.HostDevice{Address: fmt.Sprintf("%04x:%02x:%02x.%x", numbers[:]...)})
+			is.Address = fmt.Sprintf("%04x:%02x:%02x.%x", numbers[:]...)
+			out = append(out, is)
 		}
 	}
 	return out, nil

@@ -1,4 +1,6 @@
-// Package libvirt reads which devices of a host the VMs of libvirt name. It changes nothing.
+// Package libvirt reads which devices of a host the VMs of libvirt name, gives VMs vGPUs and takes them back, and starts and stops
+// VMs. Of a definition it writes single devices only, into the one that is stored, never the whole and never what runs: another
+// writer's part stays, since libvirt itself puts a device in and takes it out.
 //
 // What a VM that runs has open is seen in /proc; that one which is off needs a device at its next start,
 // only libvirt knows, and libvirt itself compares it with nothing until then.
@@ -47,9 +49,40 @@ func (o Options) In(root string) Options {
 // Read are the devices that the definitions of VMs name, sorted; none where there is no libvirt. An error
 // says what could not be read; VMs that it does not name were.
 func Read(ctx context.Context, o Options) ([]gpu.HostDevice, error) {
+	m, err := look(ctx, o, false)
+	return m.Devices, err
+}
+
+// Machines are what libvirt has.
+type Machines struct {
+	// Manager is libvirt itself; nil where there is none.
+	Manager *gpu.VMManager
+	// VMs are all of them, without what they have.
+	VMs []gpu.VM
+	// Devices are those that their definitions name.
+	Devices []gpu.HostDevice
+}
+
+// Look is Read of the VMs too.
+func Look(ctx context.Context, o Options) (Machines, error) { return look(ctx, o, true) }
+
+func look(ctx context.Context, o Options, vms bool) (Machines, error) {
 	o = o.In("")
 	ctx, cancel := context.WithTimeoutCause(ctx, o.Patience, fmt.Errorf("libvirt has not answered within %s", o.Patience))
 	defer cancel()
+	var r reading
+	_, err := o.on(ctx, func(virt *golibvirt.Libvirt) error {
+		r = reading{virt: virt, all: vms}
+		return r.read()
+	})
+	if err != nil {
+		return Machines{}, err
+	}
+	return r.Machines, together(r.unread)
+}
+
+// on does something through the first socket at which that succeeds; there reports whether any socket is there.
+func (o Options) on(ctx context.Context, do func(*golibvirt.Libvirt) error) (there bool, err error) {
 	var failed []error
 	for _, socket := range o.Sockets {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
@@ -57,9 +90,8 @@ func Read(ctx context.Context, o Options) ([]gpu.HostDevice, error) {
 			continue
 		}
 		if err == nil {
-			var r reading
-			if err = r.from(ctx, conn); err == nil {
-				return r.devices, together(r.unread)
+			if err = through(ctx, conn, do); err == nil {
+				return true, nil
 			}
 		}
 		failed = append(failed, fmt.Errorf("%s: %w", socket, because(ctx, err)))
@@ -67,7 +99,7 @@ func Read(ctx context.Context, o Options) ([]gpu.HostDevice, error) {
 			break
 		}
 	}
-	return nil, together(failed)
+	return len(failed) > 0, together(failed)
 }
 
 // together is one line of several errors, of many the first.
@@ -93,23 +125,39 @@ func because(ctx context.Context, err error) error {
 
 // reading is what one connection told.
 type reading struct {
-	virt    *golibvirt.Libvirt
-	devices []gpu.HostDevice
+	virt *golibvirt.Libvirt
+	Machines
+	all bool // VMs without devices, too
 	// unread are the VMs whose definitions cannot be read, each with why.
 	unread []error
 }
 
-// from reads through a connection, and closes it. The library knows no deadlines, and reads again and again
-// from a connection whose own has passed: it is closed instead, and each reading has a new one.
-func (r *reading) from(ctx context.Context, conn net.Conn) error {
+// through does something through a connection, and closes it. The library knows no deadlines, and reads again and again
+// from a connection whose own has passed: it is closed instead, and each call of this package has a new one.
+func through(ctx context.Context, conn net.Conn, do func(*golibvirt.Libvirt) error) error {
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer func() {
 		stop()
 		_ = conn.Close() // nothing is lost
 	}()
-	r.virt = golibvirt.NewWithDialer(dialed{&packets{Conn: conn}})
-	if err := r.virt.ConnectToURI(golibvirt.QEMUSystem); err != nil {
+	virt := golibvirt.NewWithDialer(dialed{&packets{Conn: conn}})
+	if err := virt.ConnectToURI(golibvirt.QEMUSystem); err != nil {
 		return fmt.Errorf("open %s: %w", golibvirt.QEMUSystem, err)
+	}
+	return do(virt)
+}
+
+// read reads all VMs.
+func (r *reading) read() error {
+	if r.all {
+		version, err := r.virt.ConnectGetLibVersion()
+		if err != nil {
+			return fmt.Errorf("ask for the version: %w", err)
+		}
+		const major, minor = 1_000_000, 1000
+		r.Manager = &gpu.VMManager{
+			Name: gpu.Libvirt, Version: fmt.Sprintf("%d.%d.%d", version/major, version%major/minor, version%minor),
+		}
 	}
 	domains, _, err := r.virt.ConnectListAllDomains(1, 0)
 	if err != nil {
@@ -124,9 +172,10 @@ func (r *reading) from(ctx context.Context, conn net.Conn) error {
 		case err != nil:
 			return fmt.Errorf("read VM %s: %w", gpu.Said(d.Name, mostOfText), err)
 		}
-		r.devices = append(r.devices, devices...)
+		r.Devices = append(r.Devices, devices...)
 	}
-	slices.SortFunc(r.devices, func(a, b gpu.HostDevice) int {
+	slices.SortFunc(r.VMs, func(a, b gpu.VM) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(r.Devices, func(a, b gpu.HostDevice) int {
 		return cmp.Or(cmp.Compare(a.VM, b.VM), cmp.Compare(a.Address, b.Address), cmp.Compare(a.UUID, b.UUID))
 	})
 	return nil
@@ -150,10 +199,17 @@ func (r *reading) domain(d golibvirt.Domain) ([]gpu.HostDevice, error) {
 		return nil, err
 	}
 	devices, err := parse(text)
-	if err != nil || len(devices) == 0 {
+	if err != nil || len(devices) == 0 && !r.all {
 		return nil, err
 	}
-	state, err := r.state(d)
+	state, err := stateOf(r.virt, d)
+	if r.all && err == nil {
+		var persistent int32
+		persistent, err = r.virt.DomainIsPersistent(d)
+		r.VMs = append(r.VMs, gpu.VM{
+			ID: uuidText(d.UUID), Name: gpu.Printable(d.Name), State: state, Transient: err == nil && persistent == 0,
+		})
+	}
 	for i := range devices {
 		devices[i].VM, devices[i].VMID, devices[i].State = gpu.Printable(d.Name), uuidText(d.UUID), state
 	}
@@ -162,8 +218,8 @@ func (r *reading) domain(d golibvirt.Domain) ([]gpu.HostDevice, error) {
 
 // state is a VM's. Whether one that is off is saved, only its flag says: neither its state nor the
 // reason of that does.
-func (r *reading) state(d golibvirt.Domain) (gpu.VMState, error) {
-	state, _, err := r.virt.DomainGetState(d, 0)
+func stateOf(virt *golibvirt.Libvirt, d golibvirt.Domain) (gpu.VMState, error) {
+	state, _, err := virt.DomainGetState(d, 0)
 	if err != nil {
 		return "", err
 	}
@@ -175,7 +231,7 @@ func (r *reading) state(d golibvirt.Domain) (gpu.VMState, error) {
 	case golibvirt.DomainShutdown:
 		return gpu.VMStopping, nil
 	case golibvirt.DomainShutoff:
-		saved, err := r.virt.DomainHasManagedSaveImage(d, 0)
+		saved, err := virt.DomainHasManagedSaveImage(d, 0)
 		if saved != 0 {
 			return gpu.VMSaved, err
 		}
