@@ -134,7 +134,11 @@ func (s *Server) apply(ctx context.Context, fence int64, ch Change, prepared str
 		ID: ch.ID, Subject: ch.Subject, Host: ch.Host, Run: lease.Run, Worker: s.worker,
 		Status: running, Steps: p.steps, Before: change.Observe(&p.host, change.OnHost(p.steps)), Undo: undo,
 	}
-	return s.work(fence, e, progress).make(ctx, expected, &ch)
+	w := s.work(fence, e, progress)
+	if !slices.ContainsFunc(e.Steps, func(s change.Step) bool { return !isLocal(s) }) {
+		w.untouched = &p.host
+	}
+	return w.make(ctx, expected, &ch)
 }
 
 // repeat answers a change that was sent again.
@@ -205,6 +209,8 @@ type work struct {
 	waits bool
 	// unrecorded is true when the change had not come to write its claim.
 	unrecorded bool
+	// untouched is the host as it was read for a change that only concerns claims, nil for any other: there is nothing to read back.
+	untouched *gpu.Host
 }
 
 func (s *Server) work(fence int64, e *entry, progress func(StepProgress)) *work {
@@ -323,6 +329,10 @@ func (w *work) look(ctx context.Context, expected *gpu.Host, left []change.Step,
 			wrong = append(wrong, why)
 		}
 		return wrong
+	}
+	if w.untouched != nil {
+		host = *w.untouched
+		return host, compare(), nil
 	}
 	if of, some := about(w.entry.Steps); some {
 		var whole bool
