@@ -22,7 +22,7 @@ import (
 // Request is the change of one resource, on all the hosts that it concerns.
 type Request struct {
 	change.Change
-	// MaxUnavailable is how many hosts are changed at once; 0 means 1.
+	// MaxUnavailable is how many hosts are changed at once; 0 means 1, and ever more where nobody is disturbed.
 	MaxUnavailable int
 	// StopOnFailure leaves what succeeded in place when a host fails, instead of
 	// putting it back.

@@ -172,7 +172,7 @@ func TestHosts(t *testing.T) {
 			s.Rig.Must(s.Fleet.EditSimulation(t.Context(), "hv01", func(x *simulated.Simulation) { x.Latency = slowly }))
 			return s.measure("apply")
 		}},
-		"a config on 8 hosts": {took(14.3), took(13), func(t *testing.T) figures {
+		"a config on 8 hosts": {took(14.3), took(5.4), func(t *testing.T) figures {
 			hosts, _ := desktops(8, 0, runs)
 			s := newSlow(t, hosts, slowly)
 			s.Write(s.Block() + rig.ConfigOf(4, hostNames(hosts)))
