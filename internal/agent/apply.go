@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
@@ -134,7 +135,11 @@ func (s *Server) apply(ctx context.Context, fence int64, ch Change, prepared str
 		ID: ch.ID, Subject: ch.Subject, Host: ch.Host, Run: lease.Run, Worker: s.worker,
 		Status: running, Steps: p.steps, Before: change.Observe(&p.host, change.OnHost(p.steps)), Undo: undo,
 	}
-	return s.work(fence, e, progress).make(ctx, expected, &ch)
+	w := s.work(fence, e, progress)
+	if !slices.ContainsFunc(e.Steps, func(s change.Step) bool { return !isLocal(s) }) {
+		w.untouched = &p.host
+	}
+	return w.make(ctx, expected, &ch)
 }
 
 // repeat answers a change that was sent again.
@@ -192,8 +197,10 @@ type work struct {
 	progress func(StepProgress)
 	// undoing is true from when the change is being put back.
 	undoing bool
-	// last is what went through the gate last.
-	last change.Step
+	// last are the steps that went through the gate last: several while they are made at the same time.
+	last    []change.Step
+	abreast bool
+	mu      sync.Mutex // of last
 	// hostIsBack is true when an earlier attempt has put the host back, and only the
 	// claims may be left.
 	hostIsBack bool
@@ -205,6 +212,8 @@ type work struct {
 	waits bool
 	// unrecorded is true when the change had not come to write its claim.
 	unrecorded bool
+	// untouched is the host as it was read for a change that only concerns claims, nil for any other: there is nothing to read back.
+	untouched *gpu.Host
 }
 
 func (s *Server) work(fence int64, e *entry, progress func(StepProgress)) *work {
@@ -220,7 +229,7 @@ func (s *Server) work(fence int64, e *entry, progress func(StepProgress)) *work 
 				return err
 			}
 			s.touched()
-			w.last = step
+			w.passed(step)
 			return nil
 		},
 		claims: func(ctx context.Context, step change.Step) error { return s.recordClaim(ctx, fence, step) },
@@ -246,7 +255,7 @@ func (w *work) make(ctx context.Context, expected gpu.Host, ch *Change) (Outcome
 		if local == len(rest) {
 			break // the write that ends the change makes them
 		}
-		now := rest[:local+1]
+		now := rest[:local+together(rest[local:], &expected, ch.AtOnce)]
 		rest = rest[len(now):]
 		// Written before the step, so that a step that may have run is known to be one;
 		// after it nothing needs to be written, since what puts it back also fits then.
@@ -257,8 +266,8 @@ func (w *work) make(ctx context.Context, expected gpu.Host, ch *Change) (Outcome
 			return w.fail(detached, failure("write the journal", err))
 		}
 		w.tell(begun, now)
-		if err := w.runner.run(detached, now[local]); err != nil {
-			return w.fail(detached, stepFailed(now[local], err))
+		if step, err := w.runAbreast(detached, now[local:]); err != nil {
+			return w.fail(detached, stepFailed(step, err))
 		}
 	}
 	if err := w.derive(detached); err != nil {
@@ -323,6 +332,10 @@ func (w *work) look(ctx context.Context, expected *gpu.Host, left []change.Step,
 			wrong = append(wrong, why)
 		}
 		return wrong
+	}
+	if w.untouched != nil {
+		host = *w.untouched
+		return host, compare(), nil
 	}
 	if of, some := about(w.entry.Steps); some {
 		var whole bool

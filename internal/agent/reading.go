@@ -11,7 +11,8 @@ import (
 )
 
 // reading is the host as it was read last under a lease. A run of many changes need not
-// read all VMs and GPUs of a host for each of them.
+// read all VMs and GPUs of a host for each of them, nor where it gives the lease back in
+// between: as long as its next lease is the next of all, nobody else had one.
 type reading struct {
 	fence int64
 	host  gpu.Host
@@ -68,12 +69,12 @@ func (s *Server) leased() (fence int64, ok bool) {
 }
 
 // readAgain reads of the host what a change of some VMs or GPUs is about, as far as the platform
-// can and all was read before under the same lease. It tells whether that was all of the host.
+// can and all was read before under the same lease or the one right before. It tells whether that was all of the host.
 func (s *Server) readAgain(ctx context.Context, of backend.Objects) (host gpu.Host, whole bool, err error) {
 	at := s.bootClock()
 	s.mu.Lock()
 	last := s.last
-	if fence, leased := s.leased(); last != nil && (!leased || last.fence != fence || at-last.whole > readingAge) {
+	if fence, leased := s.leased(); last != nil && (!leased || fence-last.fence > 1 || at-last.whole > readingAge) {
 		last = nil
 	}
 	fresh := last != nil && !of.Empty() && of.Within(last.of) && at-last.at < freshFor

@@ -23,6 +23,8 @@ type counter struct {
 
 	mu            sync.Mutex
 	queries, rows int
+	others        int            // calls that are no query
+	last          string         // what Get read last
 	whole         map[string]int // queries of all of a class
 }
 
@@ -45,7 +47,7 @@ func (c *counter) since() (queries, rows int, whole map[string]int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	queries, rows, whole = c.queries, c.rows, c.whole
-	c.queries, c.rows, c.whole = 0, 0, map[string]int{}
+	c.queries, c.rows, c.others, c.whole = 0, 0, 0, map[string]int{}
 	return queries, rows, whole
 }
 
@@ -60,6 +62,15 @@ type big struct {
 
 func vmNo(n int) string { return fmt.Sprintf("44444444-DDDD-4DDD-8DDD-%012d", n) }
 
+// numbered is a GPU with partitions that stands beside many.
+func numbered(i int) gpu.GPU {
+	g := partitionable(fmt.Sprintf("PCIROOT(%X)#PCI(0000)#PCI(0000)", 16+i))
+	instance := fmt.Sprintf("4&%08x&0&0000", i)
+	g.InstancePath = `PCI\VEN_10DE&DEV_25B6&SUBSYS_157E10DE&REV_A1\` + instance
+	g.Partitionable.Name = `\\?\PCI#VEN_10DE&DEV_25B6&SUBSYS_157E10DE&REV_A1#` + instance + "#{064092b3-625e-43bf-9eb5-dc845897dd59}"
+	return g
+}
+
 func newBig(t *testing.T, vms, elsewhere int) (*big, []string) {
 	t.Helper()
 	nodes := []gpu.Node{{Name: host, State: gpu.NodeUp}, {Name: "hv02", State: gpu.NodeUp}}
@@ -71,10 +82,7 @@ func newBig(t *testing.T, vms, elsewhere int) (*big, []string) {
 	other.Name = "hv02"
 	var ids []string
 	for i := range 16 {
-		g := partitionable(fmt.Sprintf("PCIROOT(%X)#PCI(0000)#PCI(0000)", 16+i))
-		instance := fmt.Sprintf("4&%08x&0&0000", i)
-		g.InstancePath = `PCI\VEN_10DE&DEV_25B6&SUBSYS_157E10DE&REV_A1\` + instance
-		g.Partitionable.Name = `\\?\PCI#VEN_10DE&DEV_25B6&SUBSYS_157E10DE&REV_A1#` + instance + "#{064092b3-625e-43bf-9eb5-dc845897dd59}"
+		g := numbered(i)
 		h.GPUs, ids = append(h.GPUs, g), append(ids, g.ID)
 	}
 	vm := func(n int) gpu.VM {

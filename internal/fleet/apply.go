@@ -22,11 +22,13 @@ import (
 // Request is the change of one resource, on all the hosts that it concerns.
 type Request struct {
 	change.Change
-	// MaxUnavailable is how many hosts are changed at once; 0 means 1.
+	// MaxUnavailable is how many hosts are changed at once; 0 means 1, and ever more where nobody is disturbed.
 	MaxUnavailable int
 	// StopOnFailure leaves what succeeded in place when a host fails, instead of
 	// putting it back.
 	StopOnFailure bool
+	// Ends is what the plan of a destroy has said: that the run only ends objects.
+	Ends bool
 	// HostTimeout bounds the work on one host, from when its turn comes.
 	HostTimeout time.Duration
 	// Progress, when set, hears of each step.
@@ -155,7 +157,10 @@ func (f *Fleet) Apply(ctx context.Context, req Request) (*Result, error) {
 	req.Approved = f.Ledger.approved(req.Change)
 	if req.Want.Empty() && req.Approved != nil {
 		a := *req.Approved
-		if handed := f.awaitSuccessor(ctx, f.Snapshot(ctx, nil, Cached), req.Change); len(a.Handed) == 0 {
+		if req.Ends {
+			f.Ledger.handovers.noneComes()
+		}
+		if handed, _ := f.awaitSuccessor(ctx, f.Snapshot(ctx, nil, Cached), req.Change); len(a.Handed) == 0 {
 			a.Handed = handed // which its plan could not know
 		}
 		req.Approved = &a

@@ -30,8 +30,8 @@ func TestAPlanAwaitsTheConfigThatItBeginsToName(t *testing.T) {
 				f, conns := hosts(t, fleet.Options{Owner: "vdi", Patience: time.Minute}, "a")
 				conns["a"].host.Claims = test.claims
 				view := f.Snapshot(t.Context(), f.HostNames())
-				defer f.Ledger.Begin()()
-				later := f.Ledger.Begin() // the config's plan is under way
+				defer f.Ledger.Begin(true)()
+				later := f.Ledger.Begin(true) // the config's plan is under way
 				go func() {
 					defer later()
 					time.Sleep(time.Second)

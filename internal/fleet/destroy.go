@@ -22,6 +22,8 @@ type Destroy struct {
 	Forecasts []change.Forecast
 	// Approved is what the destroy disturbs there.
 	Approved change.Approved
+	// Ends is true when the run only ends objects, as far as the plan has waited to see.
+	Ends bool
 	// touches is true when it changes more than claims.
 	touches bool
 }
@@ -63,9 +65,10 @@ func (f *Fleet) PlanDestroy(ctx context.Context, v View, ch change.Change, forGo
 	}
 	if forGood || leaves {
 		l.mu.Unlock()
-		handed := f.awaitSuccessor(ctx, v, ch)
+		handed, ends := f.awaitSuccessor(ctx, v, ch)
 		l.mu.Lock()
 		defer func() {
+			d.Ends = ends
 			if forGood && d.touches && len(handed) == 0 {
 				l.handovers.endsFirst(ch)
 			}

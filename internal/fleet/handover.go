@@ -17,22 +17,29 @@ import (
 // handovers lets the end of an object wait for a plan of the same run that wants it. Terraform
 // plans, and applies, what has another address now in any order, and what it does at once
 // cannot be told from what it has not begun. So an end waits as long as plans are under way or
-// come in: after a lull the ends go on one by one, the oldest first, since each
-// may keep its successor from its turn; and all of them no longer than patience.
+// come in: after a lull the ends go on, and all of them no longer than patience. Where as many are under
+// way as Terraform is known to run at a time they go on one by one, the oldest first, since each may keep
+// its successor from its turn.
 type handovers struct {
 	lull time.Duration
 
 	mu      sync.Mutex
 	next    int
 	waiting []int
+	// passed is the last of those for whom a lull was long enough.
+	passed int
 	// left is how much of patience the run has left while nothing waits.
 	left time.Duration
 	// until is when patience ends while something waits.
 	until time.Time
 	// lullEnds is when the lull is over that goes on unless something is planned before.
 	lullEnds time.Time
-	// under are the reads and plans under way.
-	under int
+	// under are the reads and plans under way, and most how many have been at a time.
+	under, most int
+	// begins is true once something was planned that its resource did not have before.
+	begins bool
+	// none is true when the plan has found that no successor comes.
+	none bool
 	// bell is closed when something was planned.
 	bell chan struct{}
 	// ended are the destroys that were planned without a successor and change a host, by
@@ -57,11 +64,12 @@ func (h *handovers) rung() {
 	h.bell = make(chan struct{})
 }
 
-// begin says that a read or a plan is under way, until end is called.
-func (h *handovers) begin() (end func()) {
+// begin says that a read or a plan is under way, until end is called. begins tells that it is the plan of a change.
+func (h *handovers) begin(begins bool) (end func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.under++
+	h.most, h.begins = max(h.most, h.under), h.begins || begins
 	return func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -70,8 +78,17 @@ func (h *handovers) begin() (end func()) {
 	}
 }
 
-// await waits until something is so, or until it is not to be expected any more.
-func (h *handovers) await(ctx context.Context, is func() bool) {
+// noneComes says what the plan has found: that nothing of this run takes over what another gives up.
+func (h *handovers) noneComes() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.none = true
+	h.rung()
+}
+
+// await waits until something is so, or until it is not to be expected any more. It tells whether nothing of
+// the run has changed until then although Terraform could have had its turn: a run that only ends objects.
+func (h *handovers) await(ctx context.Context, applies bool, is func() bool) (ends bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.next++
@@ -79,18 +96,23 @@ func (h *handovers) await(ctx context.Context, is func() bool) {
 	if len(h.waiting) == 0 {
 		h.until = time.Now().Add(h.left)
 	}
-	h.lullEnds = time.Now().Add(h.lull)
 	h.waiting = append(h.waiting, ticket)
-	for ctx.Err() == nil {
+	h.rung() // whoever waits already may be next only now that this one does not do anything either
+	for ctx.Err() == nil && !h.none {
 		bell := h.bell
 		h.mu.Unlock()
 		done := is()
 		h.mu.Lock()
 		until := h.until
-		if myTurn := h.waiting[0] == ticket && h.under <= len(h.waiting); myTurn && h.lullEnds.Before(until) {
+		free := h.under < h.most && !applies // what is applied takes turns too, and is not counted
+		if myTurn := (free || h.waiting[0] == ticket) && h.under <= len(h.waiting); myTurn && h.lullEnds.Before(until) {
 			until = h.lullEnds
 		}
-		if done || !time.Now().Before(until) {
+		if late := ticket <= h.passed || !time.Now().Before(until); done || late {
+			if free && !done {
+				h.passed = h.next
+			}
+			ends = late && !done && !h.begins && (ticket <= h.passed || until.Equal(h.until))
 			break
 		}
 		h.mu.Unlock()
@@ -106,20 +128,21 @@ func (h *handovers) await(ctx context.Context, is func() bool) {
 		h.left = time.Until(h.until)
 	}
 	h.rung()
+	return ends
 }
 
 // awaitSuccessor waits for a plan of the run that wants what a change ends, and lists the
-// hosts on which it does. Without an owner nothing is taken over.
-func (f *Fleet) awaitSuccessor(ctx context.Context, v View, ch change.Change) (hosts []string) {
+// hosts on which it does. Without an owner nothing is taken over. ends is what await tells.
+func (f *Fleet) awaitSuccessor(ctx context.Context, v View, ch change.Change) (hosts []string, ends bool) {
 	if f.opt.Owner == "" || ch.Token == "" {
-		return nil
+		return nil, false
 	}
 	w := f.world(v)
-	f.Ledger.handovers.await(ctx, func() bool {
+	ends = f.Ledger.handovers.await(ctx, f.Applies(), func() bool {
 		hosts = whatif.TakenOver(w.World, ch)
 		return len(hosts) > 0
 	})
-	return hosts
+	return hosts, ends
 }
 
 // AwaitNamed waits for the plan of the config or pool that a change begins to name, where no host
@@ -141,7 +164,7 @@ func (f *Fleet) AwaitNamed(ctx context.Context, v View, p change.Change) {
 	if len(configs) == 0 && pool == "" {
 		return
 	}
-	f.Ledger.handovers.await(ctx, func() bool {
+	f.Ledger.handovers.await(ctx, f.Applies(), func() bool {
 		_, pooled := f.Ledger.Pool(pool)
 		return (pooled || pool == "") && !slices.ContainsFunc(configs, func(id string) bool {
 			_, made := f.Ledger.Config(id)

@@ -67,8 +67,9 @@ func (l *Ledger) Instance(previous string) string {
 	return l.nonce + "/" + strconv.Itoa(l.next)
 }
 
-// Begin says that a resource is read or planned, until end is called.
-func (l *Ledger) Begin() (end func()) { return l.handovers.begin() }
+// Begin says that a resource is read or planned, until end is called. changes tells that it is made or changed, and neither
+// stays as it is nor ends.
+func (l *Ledger) Begin(changes bool) (end func()) { return l.handovers.begin(changes) }
 
 // MarkSeen notes that the run has the resource of a claim's token, whatever becomes of it.
 func (l *Ledger) MarkSeen(token string) {

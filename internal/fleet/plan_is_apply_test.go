@@ -22,6 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
@@ -174,6 +175,17 @@ func (w watched) Inventory(ctx context.Context) (gpu.Host, error) {
 	h = cloned(h)
 	w.hides(&h)
 	return h, nil
+}
+
+// Refresh is the same of what is read again.
+func (w watched) Refresh(ctx context.Context, before gpu.Host, of backend.Objects) (gpu.Host, bool, error) {
+	h, done, err := w.Host.Refresh(ctx, before, of)
+	if err != nil || !done || w.hides == nil {
+		return h, done, err
+	}
+	h = cloned(h)
+	w.hides(&h)
+	return h, done, nil
 }
 
 func (w watched) stop(ctx context.Context, vm string, stop func() error) error {
@@ -703,7 +715,7 @@ func wantText(want gpu.Want) string {
 func (w *world) run(levels rules.Levels) *fleet.Fleet {
 	return fleet.New(fleet.Options{
 		Owner: randomOwner, Hosts: w.endpoints, Levels: levels, KeepUnreachable: w.cluster != nil, LeaseWait: time.Minute,
-		Patience: time.Millisecond,
+		Patience: time.Millisecond, MaxConcurrentVMStops: 1 + int(w.seed%3),
 	})
 }
 

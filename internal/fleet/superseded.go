@@ -98,7 +98,7 @@ func (f *Fleet) supersedes(ctx context.Context, v View, p change.Change) []rules
 	if len(f.claimsOfOthers(v, p.Want)) == 0 {
 		return nil
 	}
-	f.Ledger.handovers.await(ctx, func() bool { return f.Applies() || len(f.claimsOfOthers(v, p.Want)) == 0 })
+	f.Ledger.handovers.await(ctx, f.Applies(), func() bool { return f.Applies() || len(f.claimsOfOthers(v, p.Want)) == 0 })
 	claims := f.claimsOfOthers(v, p.Want)
 	if len(claims) == 0 || f.Applies() {
 		return nil

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
@@ -80,21 +81,34 @@ func (t *transaction) leave(ctx context.Context) {
 	wg.Wait()
 }
 
+// prepare has all hosts work out their part at the same time: they only read.
 func (t *transaction) prepare(ctx context.Context, names []string) error {
-	for _, n := range names {
+	prepared, failed := make([]agent.Prepared, len(names)), make([]error, len(names))
+	var hosts errgroup.Group
+	hosts.SetLimit(t.fleet.opt.MaxParallelHosts)
+	for i, n := range names {
 		ch := t.changes[n]
 		lacks, _ := t.fleet.Lacks(n)
 		ch.Keep = len(names) == 1 && !slices.Contains(lacks, "keep")
-		t.changes[n] = ch
-		p, err := t.conn(n).Prepare(ctx, ch)
-		if err != nil {
-			return t.failed(n, err)
+		if atOnce := t.fleet.opt.MaxConcurrentVMStops; atOnce > 1 && !slices.Contains(lacks, "at_once") {
+			ch.AtOnce = atOnce
 		}
-		errs, _ := split(p.Findings)
+		t.changes[n] = ch
+		hosts.Go(func() error {
+			prepared[i], failed[i] = t.conn(n).Prepare(ctx, ch)
+			return nil
+		})
+	}
+	_ = hosts.Wait()
+	for i, n := range names {
+		if failed[i] != nil {
+			return t.failed(n, failed[i])
+		}
+		errs, _ := split(prepared[i].Findings)
 		if len(errs) > 0 {
 			return t.failed(n, &agent.Error{Code: agent.RuleViolation, Host: n, Findings: errs})
 		}
-		t.prepared[n] = p
+		t.prepared[n] = prepared[i]
 	}
 	return nil
 }
@@ -177,10 +191,12 @@ func (f *Fleet) limit(of map[string]*semaphore.Weighted, domain string, size int
 	return s
 }
 
-// run changes the hosts, MaxUnavailable at a time. No host is begun after a failure or
+// run changes the hosts, MaxUnavailable at a time. Where nobody is disturbed and the configuration does not
+// say how many, it is one, then two, then four: what fails on each host fails on few. No host is begun after a failure or
 // a cancellation, or outside of the window; those that have begun end by themselves.
 func (t *transaction) run(ctx context.Context, names []string) error {
 	names, limit := t.turns(names)
+	calm, round, left := limit > max(1, t.req.MaxUnavailable), 1, 1
 	atOnce := semaphore.NewWeighted(int64(limit))
 	var wg sync.WaitGroup
 	for _, n := range names {
@@ -208,6 +224,11 @@ func (t *transaction) run(ctx context.Context, names []string) error {
 			defer release()
 			t.one(ctx, n)
 		})
+		if left--; calm && left == 0 {
+			wg.Wait()
+			round *= 2
+			left = round
+		}
 	}
 	wg.Wait()
 	return t.settle(ctx, names)
@@ -226,6 +247,10 @@ func (t *transaction) turns(names []string) (order []string, atOnce int) {
 	order = slices.SortedStableFunc(slices.Values(names), func(a, b string) int { return drained(a) - drained(b) })
 	if slices.ContainsFunc(order, func(n string) bool { return drained(n) > 0 }) {
 		return order, 1
+	}
+	disturbed := func(n string) bool { return t.prepared[n].Disruption.Exceeds(gpu.DisruptNone) }
+	if t.req.MaxUnavailable == 0 && !slices.ContainsFunc(order, disturbed) {
+		return order, t.fleet.opt.MaxParallelHosts
 	}
 	return order, max(1, t.req.MaxUnavailable)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
@@ -23,6 +24,8 @@ type Backend struct {
 	patience time.Duration
 	// declared are services that people declared to manage or use GPUs or VMs here.
 	declared map[string]gpu.ControllerRole
+	// lasting is what once has read.
+	lasting sync.Map
 }
 
 var (
@@ -149,18 +152,35 @@ func (b *Backend) service(ctx context.Context, class string) (string, error) {
 // template is the settings that a new device of a VM begins with: the row that Hyper-V
 // calls the default. Rows of VMs are in the same class.
 func (b *Backend) template(ctx context.Context, class string) (*embedded, error) {
-	rows, err := b.wmi.Query(ctx, Virtualization,
-		"SELECT * FROM "+class+" WHERE InstanceID LIKE "+literal("%"+defaultSuffix), "InstanceID", "ResourceSubType")
+	text, err := b.once("template of "+class, func() (string, error) {
+		rows, err := b.wmi.Query(ctx, Virtualization,
+			"SELECT * FROM "+class+" WHERE InstanceID LIKE "+literal("%"+defaultSuffix), "InstanceID", "ResourceSubType")
+		if err != nil {
+			return "", err
+		}
+		for _, row := range rows {
+			if hasPrefixFold(row.String("InstanceID"), definitionPrefix) {
+				return b.wmi.Text(ctx, Virtualization, row.Path)
+			}
+		}
+		return "", refuse(backend.NotSupported, "the host has no template for %s: it has no such devices to give", class)
+	})
 	if err != nil {
 		return nil, err
 	}
-	for _, row := range rows {
-		if !hasPrefixFold(row.String("InstanceID"), definitionPrefix) {
-			continue
-		}
-		return b.embedded(ctx, row.Path)
+	return parseEmbedded(text)
+}
+
+// once reads what a host keeps for as long as it runs.
+func (b *Backend) once(what string, read func() (string, error)) (string, error) {
+	if known, ok := b.lasting.Load(what); ok {
+		return known.(string), nil //nolint:forcetypeassert // nothing else is stored
 	}
-	return nil, refuse(backend.NotSupported, "the host has no template for %s: it has no such devices to give", class)
+	text, err := read()
+	if err == nil {
+		b.lasting.Store(what, text)
+	}
+	return text, err
 }
 
 // embedded reads an instance to be patched.

@@ -69,7 +69,7 @@ func (b *Backend) invoke(ctx context.Context, path, method string, in map[string
 
 // call is invoke on a service of Hyper-V.
 func (b *Backend) call(ctx context.Context, class, method string, in map[string]any) error {
-	service, err := b.service(ctx, class)
+	service, err := b.once(class, func() (string, error) { return b.service(ctx, class) })
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ var retryWaits = []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 
 // refusal may pass, until the caller's deadline, or as long as its patience lasts. What a fresh look shows to
 // stand in the way for longer ends it at once.
 func (b *Backend) manage(ctx context.Context, method string, in map[string]any, obstacle func(context.Context) error) error {
-	service, err := b.service(ctx, managementService)
+	service, err := b.once(managementService, func() (string, error) { return b.service(ctx, managementService) })
 	if err != nil {
 		return err
 	}

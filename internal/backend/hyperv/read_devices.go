@@ -97,7 +97,12 @@ func makesGPUs(id gpu.PCIID) bool {
 
 func (r *reader) entity(ctx context.Context, row Row, id gpu.PCIID) {
 	instance := row.String("DeviceID")
-	properties, err := r.deviceProperties(ctx, row.Path, locationPathsKey, driverVersionKey, deviceTypeKey, reservedMemKey)
+	var properties map[string]Row
+	var err error
+	was := r.divided(instance)
+	if was == nil {
+		properties, err = r.deviceProperties(ctx, row.Path, locationPathsKey, driverVersionKey, deviceTypeKey, reservedMemKey)
+	}
 	g := gpu.GPU{
 		InstancePath: instance,
 		Model:        row.String("Name"),
@@ -112,13 +117,15 @@ func (r *reader) entity(ctx context.Context, row Row, id gpu.PCIID) {
 	switch {
 	case err != nil:
 		g.ID = gpu.Unidentified + slot(instance)
+	case was != nil:
+		g.ID, g.Driver = was.ID, was.Driver
 	case len(paths) > 0:
 		g.ID = locationPath(paths)
 	default:
 		// What is left of the path is as lasting as the slot that the device is in.
 		g.ID = strings.ToUpper(slot(instance))
 	}
-	if !g.Dismounted {
+	if !g.Dismounted && was == nil {
 		g.Driver.Version = driverVersion(g.Vendor, properties[driverVersionKey].String("Data"))
 	}
 	if !assignable(properties) {
@@ -142,6 +149,20 @@ func (r *reader) entity(ctx context.Context, row Row, id gpu.PCIID) {
 	r.host.GPUs = append(r.host.GPUs, g)
 	r.bySlot[slot(instance)] = len(r.host.GPUs) - 1
 	r.devices[gpu.FoldID(g.ID)] = &device{entity: row.Path, disabled: code == problemDisabled}
+}
+
+// divided is a GPU as it was read before, if it offered partitions: what else it is lasts as long as it does so, and is a call for
+// each GPU. Nil where all has to be read.
+func (r *reader) divided(instance string) *gpu.GPU {
+	if r.before == nil {
+		return nil
+	}
+	for i := range r.before.GPUs {
+		if g := &r.before.GPUs[i]; g.Partitionable != nil && gpu.SameID(g.InstancePath, instance) {
+			return g
+		}
+	}
+	return nil
 }
 
 // locationPath is the one of a device's paths that begins at the root (assumption

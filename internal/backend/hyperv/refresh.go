@@ -31,6 +31,12 @@ func (b *Backend) Refresh(ctx context.Context, before gpu.Host, of backend.Objec
 		if len(vms) == 0 {
 			n.of &^= ofVMs | ofMemory | ofGuests | ofAdapters | ofDevices
 		}
+		if !hasAssignables(&before) { // a GPU that is dismounted meanwhile is on another bus
+			n.of &^= ofAssignables | ofPools | ofDevices
+		}
+		if before.Cluster == nil { // a host joins a cluster between two runs
+			n.of &^= ofNodes
+		}
 		r := b.reader(n)
 		if err := r.fill(ctx, n.of); err != nil {
 			return gpu.Host{}, false, complete(ctx, err, "read the inventory", "the host")
@@ -47,6 +53,12 @@ func (b *Backend) Refresh(ctx context.Context, before gpu.Host, of backend.Objec
 	return gpu.Host{}, false, nil
 }
 
+// hasAssignables tells whether there is anything on a host that is given to VMs as whole devices.
+func hasAssignables(h *gpu.Host) bool {
+	return len(h.Pools) > 0 || slices.ContainsFunc(h.GPUs, func(g gpu.GPU) bool { return g.Dismounted }) ||
+		slices.ContainsFunc(h.VMs, func(vm gpu.VM) bool { return len(vm.Devices) > 0 })
+}
+
 // keepGPUs takes over what of GPUs is not read again, unless these are not the same ones.
 func (r *reader) keepGPUs() bool {
 	if len(r.host.GPUs) != len(r.before.GPUs) {
@@ -55,7 +67,8 @@ func (r *reader) keepGPUs() bool {
 	for i := range r.host.GPUs {
 		g := &r.host.GPUs[i]
 		was, ok := r.before.GPU(g.ID)
-		if !ok || !gpu.SameID(g.InstancePath, was.InstancePath) { // dismounted, or mounted again
+		// Dismounted, or mounted again; or no partitions are offered any more.
+		if !ok || !gpu.SameID(g.InstancePath, was.InstancePath) || (g.Partitionable == nil) != (was.Partitionable == nil) {
 			return false
 		}
 		g.MMIO, g.HostDisplay = was.MMIO, was.HostDisplay
@@ -69,13 +82,6 @@ var errNoNodes = errors.New("the cluster shows no nodes")
 // clusterAgain reads the state of the cluster's nodes, and of its VMs those that are read. A
 // cluster keeps its name.
 func (r *reader) clusterAgain(ctx context.Context) error {
-	if r.before.Cluster == nil {
-		name, err := r.clusterName(ctx)
-		if name != "" { // which only an inventory reads
-			r.host.Cluster = &gpu.Cluster{Name: name}
-		}
-		return err
-	}
 	if err := r.nodes(ctx, r.before.Cluster.Name); err != nil {
 		return err
 	}
@@ -158,10 +164,25 @@ func partitionsHeld(h *gpu.Host) map[string]int {
 	return out
 }
 
-// ReadVM implements backend.HyperV. What a VM holds is a GPU only if it is one of the host's.
+// namesDevices tells whether VMs that were read have settings that name devices of the host.
+func (v *view) namesDevices() bool {
+	for _, m := range v.machines {
+		if len(m.devices) > 0 {
+			return true
+		}
+	}
+	return len(v.pins) > 0
+}
+
+// ReadVM implements backend.HyperV. What a VM holds is a GPU only if it is one of the host's, which are read where it may hold any.
 func (b *Backend) ReadVM(ctx context.Context, vmID string) (gpu.VM, error) {
 	var out gpu.VM
-	v, err := b.readOnly(ctx, need{of: ofVMs | ofMemory | ofGPUs | ofAssignables | ofPools | ofAdapters | ofDevices, vms: []string{vmID}})
+	n := need{of: ofVMs | ofMemory | ofAdapters | ofDevices, vms: []string{vmID}}
+	v, err := b.readOnly(ctx, n)
+	if err == nil && v.namesDevices() {
+		n.of |= ofGPUs | ofAssignables | ofPools
+		v, err = b.readOnly(ctx, n)
+	}
 	if err == nil {
 		err = v.knows(vmID, nil, gpu.PartVMs)
 	}

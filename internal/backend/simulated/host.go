@@ -46,7 +46,11 @@ func (h *Host) Platform(ctx context.Context) gpu.Platform {
 
 // Inventory reads the host.
 func (h *Host) Inventory(ctx context.Context) (gpu.Host, error) {
-	rec, err := h.look(ctx, call{op: OpInventory})
+	return h.inventory(ctx, call{op: OpInventory})
+}
+
+func (h *Host) inventory(ctx context.Context, c call) (gpu.Host, error) {
+	rec, err := h.look(ctx, c)
 	if err != nil {
 		return gpu.Host{}, err
 	}

@@ -49,6 +49,7 @@ type Op string
 // Operations.
 const (
 	OpInventory              Op = "inventory"
+	OpRefresh                Op = "refresh"
 	OpSetPartitionCount      Op = "set_partition_count"
 	OpAddPartitionAdapter    Op = "add_partition_adapter"
 	OpSetPartitionQuotas     Op = "set_partition_quotas"
@@ -93,6 +94,7 @@ const (
 // phrases say in an error what was tried.
 var phrases = map[Op]string{
 	OpInventory:              "read the inventory",
+	OpRefresh:                "read what may have changed",
 	OpSetPartitionCount:      "set the partition count",
 	OpAddPartitionAdapter:    "add a GPU partition adapter",
 	OpSetPartitionQuotas:     "set the quotas of a GPU partition adapter",
@@ -276,6 +278,9 @@ func (f Fault) err() error {
 // latency is how long an operation takes.
 func (s *Simulation) latency(op Op) time.Duration {
 	ms, ok := s.Latency[op]
+	if !ok && op == OpRefresh {
+		return s.latency(OpInventory) * refreshPart / 100
+	}
 	if !ok {
 		ms = s.Latency[OpAny]
 	}
@@ -379,7 +384,7 @@ func (op Op) inTwoSteps() bool {
 // offeredBy refuses what hosts of a platform cannot do.
 func (op Op) offeredBy(p gpu.Platform) error {
 	switch op {
-	case OpInventory, OpLoadState, OpUpdateState:
+	case OpInventory, OpRefresh, OpLoadState, OpUpdateState:
 		return nil
 	case OpSetMIGMode, OpCreateInstance, OpDestroyInstance, OpRefreshDevices, OpStopUnit, OpStartUnit,
 		OpSetFunctions, OpSetHeterogeneous, OpCreateVGPU, OpRemoveVGPU,

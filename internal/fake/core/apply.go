@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 
@@ -79,18 +80,19 @@ func (w *walk) applyGraph(p *Plan) *graph {
 		g = w.layOut(func(*block) bool { return true })
 	}
 	used := map[string]bool{}
-	creates := map[string][]string{} // of a resource: its nodes that change it
+	creates := map[string][]string{}       // of a resource: its nodes that change it
+	before := map[string]map[string]bool{} // of a resource: what all of these wait for, and not for each other
 	for _, c := range p.changes {
 		if c.action == noop || c.action == remove {
 			continue
 		}
 		used[c.provider] = true
 		key, group := "apply "+c.String(), g.nodes[c.resource]
-		var after []string
-		for k := range group.after {
-			after = append(after, k)
+		if before[c.resource] == nil {
+			before[c.resource] = maps.Clone(group.after)
 		}
-		g.add(key, func() bool { return w.slot(func() bool { return w.applyChange(p, c) }) }, append(after, providerNode(c.provider))...)
+		after := append(slices.Collect(maps.Keys(before[c.resource])), providerNode(c.provider))
+		g.add(key, func() bool { return w.slot(func() bool { return w.applyChange(p, c) }) }, after...)
 		group.after[key] = true
 		creates[c.resource] = append(creates[c.resource], key)
 	}

@@ -165,7 +165,7 @@ func (s *Shell[M]) keep(ctx context.Context, c *Call[M], private PrivateSetter, 
 
 // Read implements resource.Resource.
 func (s *Shell[M]) Read(ctx context.Context, req resource.ReadRequest, resp *resource.ReadResponse) {
-	defer s.Fleet.Ledger.Begin()()
+	defer s.Fleet.Ledger.Begin(false)()
 	s.Fleet.Refreshing()
 	report.NoHosts(&resp.Diagnostics, s.Fleet, true)
 	state := object.Get[M](ctx, req.State, &resp.Diagnostics)
@@ -201,7 +201,8 @@ func (s *Shell[M]) Delete(ctx context.Context, req resource.DeleteRequest, resp 
 		return
 	}
 	c.limit(s.Of.Timeouts(c.State).Delete(ctx, s.Of.Limit))
-	c.Token, c.Approved = Token(ctx, req.Private), approved(ctx, req.Private)
+	c.Token = Token(ctx, req.Private)
+	c.Approved, c.Ends = approved(ctx, req.Private)
 	c.Adopt = c.Token == ""
 	c.Prior = s.Of.Prior(ctx, c.State, c.Diags)
 	c.Subject = s.Of.Label(c.Prior)

@@ -89,7 +89,7 @@ func (s *Shell[M]) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	if req.ClientCapabilities.DeferralAllowed {
 		s.Fleet.Replanning()
 	}
-	defer s.Fleet.Ledger.Begin()()
+	defer s.Fleet.Ledger.Begin(!req.Plan.Raw.IsNull() && !object.Same(req.Plan.Raw, req.State.Raw))()
 	report.NoHosts(&resp.Diagnostics, s.Fleet, true)
 	p := &Planning[M]{State: object.Get[M](ctx, req.State, &resp.Diagnostics), Req: req, Resp: resp}
 	p.propose(ctx)
@@ -256,7 +256,7 @@ func (s *Shell[M]) PlanDestroy(ctx context.Context, p *Planning[M], prior gpu.Wa
 	destroy.Adopt = destroy.Token == ""
 	planned := s.Fleet.PlanDestroy(ctx, s.Of.Around(ctx, p, prior), destroy, p.Req.Plan.Raw.IsNull())
 	report.Findings(&p.Resp.Diagnostics, destroy.Subject, s.Fleet.ToldOnce(destroy.Subject, planned.Findings))
-	p.Resp.Diagnostics.Append(setApproved(ctx, p.Resp.Private, planned.Approved)...)
+	p.Resp.Diagnostics.Append(setApproved(ctx, p.Resp.Private, planned)...)
 	if !rules.HasErrors(planned.Findings) {
 		report.Disturbs(&p.Resp.Diagnostics, s.Fleet, s.Of.DisturbsAt, destroy, planned.Forecasts)
 	}

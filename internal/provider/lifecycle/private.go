@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/document"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -92,13 +93,23 @@ func SetImportedKind(ctx context.Context, private PrivateSetter, kind string) di
 // approved is what the plan of a destroy has announced; nil where it could not look. Unlike
 // a create and an update, which Terraform plans once more in the apply, a destroy gets what
 // its plan has kept.
-func approved(ctx context.Context, private PrivateGetter) *change.Approved {
-	return get[change.Approved](ctx, private, approvedKey)
+func approved(ctx context.Context, private PrivateGetter) (a *change.Approved, ends bool) {
+	kept := get[plannedDestroy](ctx, private, approvedKey)
+	if kept == nil {
+		return nil, false
+	}
+	return &kept.Approved, kept.Ends
+}
+
+// plannedDestroy is what of fleet.Destroy is kept.
+type plannedDestroy struct {
+	change.Approved
+	Ends bool `json:"ends,omitempty"`
 }
 
 // setApproved keeps it from the plan to the apply.
-func setApproved(ctx context.Context, private PrivateSetter, a change.Approved) diag.Diagnostics {
-	return private.SetKey(ctx, approvedKey, document.Encode(a))
+func setApproved(ctx context.Context, private PrivateSetter, d fleet.Destroy) diag.Diagnostics {
+	return private.SetKey(ctx, approvedKey, document.Encode(plannedDestroy{d.Approved, d.Ends}))
 }
 
 // Seen is what there was to disturb on the hosts of the object when the state was read last;

@@ -124,7 +124,8 @@ var unitName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9:_.@\\-]*$`)
 
 func rolloutAttribute() schema.SingleNestedAttribute {
 	return tfschema.OptionalObject("How a change goes through several hosts.", tfschema.Attributes{
-		"max_unavailable": tfschema.OptionalNumber("How many hosts are changed at the same time. Default `1`.", int64validator.AtLeast(1)),
+		"max_unavailable": tfschema.OptionalNumber("How many hosts are changed at the same time. Default `1`; where nothing that runs is "+
+			"disturbed, one, then two, then four and so on.", int64validator.AtLeast(1)),
 		"drain": tfschema.OptionalFlag("Before the partition count of GPUs in use changes, pause the cluster node and let the cluster move its " +
 			"VMs to other nodes; afterwards resume it, and they come back. Default `false`. A node whose VMs cannot leave it (not clustered, " +
 			"no live migration, no possible owner or room elsewhere) is changed as without `drain`."),

@@ -22,7 +22,7 @@ import (
 const costsFile = "testdata/costs.json"
 
 // onHost is what is counted of a host: each is a command, a file or a lock on a real one.
-var onHost = []simulated.Op{simulated.OpInventory, simulated.OpLoadState, simulated.OpUpdateState}
+var onHost = []simulated.Op{simulated.OpInventory, simulated.OpRefresh, simulated.OpLoadState, simulated.OpUpdateState}
 
 // TestCosts counts what a run asks of an agent and what the agent asks of its host, and compares
 // it with testdata/costs.json: a count that has risen is an error. `make costs` prints both, and
