@@ -43,7 +43,8 @@ Exit codes: 0 success, 1 failure, 2 the host differs (assert) or something was f
 	o.register(root.PersistentFlags())
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return o.complete(root.PersistentFlags()) }
 	root.AddCommand(newServe(o), newInventory(o), newAdopt(o), newUtilization(o), newAssert(o), newClaims(o),
-		newRecords(o), newReconcile(o), newVM(o), newHost(o), newMPS(o), newSelftest(o), newRecord(), newFleet(), newCheck(), newVersion())
+		newRecords(o), newReconcile(o), newVM(o), newHost(o), newMPS(o), newSelftest(o), newRecord(), newFleet(), newCheck(), newExplain(),
+		newVersion())
 	root.AddCommand(platformCommands()...)
 	refuseUnknown(root)
 	return root

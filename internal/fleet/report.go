@@ -112,6 +112,10 @@ func (f *Fleet) Report() (r planreport.Report, ok bool) {
 	r.Findings = append(r.Findings, l.reported.findings...)
 	r.Findings = append(r.Findings, l.otherErrors()...)
 	r.Findings = append(r.Findings, f.silentHosts()...)
+	slices.SortStableFunc(r.Findings, func(a, b planreport.Finding) int { // Terraform plans in any order
+		return cmp.Or(strings.Compare(a.Subject, b.Subject), strings.Compare(a.Level, b.Level), strings.Compare(a.Rule, b.Rule),
+			strings.Compare(a.Host, b.Host), strings.Compare(a.Found, b.Found))
+	})
 	r.Incomplete = f.whyIncomplete(r)
 	r.Complete = len(r.Incomplete) == 0
 	return r, true
@@ -390,6 +394,10 @@ func (f *Fleet) whyIncomplete(r planreport.Report) []string {
 			say("Host " + name + " did not answer.")
 		}
 	}
+	if slices.ContainsFunc(r.Findings, func(x planreport.Finding) bool { return x.Level == string(rules.Error) }) {
+		say("The plan has errors, so that nothing of it can be applied.")
+		return out
+	}
 	for _, c := range r.Changes {
 		switch {
 		case c.AfterApply:
@@ -397,9 +405,6 @@ func (f *Fleet) whyIncomplete(r planreport.Report) []string {
 		case c.Refused != "":
 			say("What " + c.Label + " asks for is refused.")
 		}
-	}
-	if slices.ContainsFunc(r.Findings, func(x planreport.Finding) bool { return x.Level == string(rules.Error) }) {
-		say("The plan has errors, so that nothing of it can be applied.")
 	}
 	return out
 }
