@@ -63,7 +63,9 @@ func TestWhatThePlanSaysIsWhatTheHostDoes(t *testing.T) {
 	})
 	t.Logf("cases: %v", total)
 	// Of each sort there are enough to prove something, per mille.
-	for sort, least := range map[string]int{"applied": 300, "refused": 50, "stopped": 20, "reset": 4, "ended": 1, "shares": 15, "waits": 8, "reports": 250} {
+	for sort, least := range map[string]int{
+		"applied": 300, "refused": 50, "stopped": 20, "reset": 4, "ended": 1, "shares": 15, "waits": 8, "reports": 250,
+	} {
 		if !t.Failed() && cases >= 400 && total[sort]*1000 < cases*least {
 			t.Errorf("there are too few cases of %q: %v", sort, total)
 		}

@@ -108,7 +108,7 @@ func (f *Fleet) Report() (r planreport.Report, ok bool) {
 		Format: planreport.Format, Owner: f.opt.Owner, PlannedAt: f.opt.Now().UTC().Truncate(time.Second),
 		Before: fleetFile(hosts), After: fleetFile(made.Hosts), Findings: []planreport.Finding{},
 	}
-	r.Changes = l.changesOf(made)
+	r.Changes = append([]planreport.Change{}, l.changesOf(made)...)
 	r.Findings = append(r.Findings, l.reported.findings...)
 	r.Findings = append(r.Findings, l.otherErrors()...)
 	r.Findings = append(r.Findings, f.silentHosts()...)
@@ -169,7 +169,7 @@ func (l *Ledger) hostsAtOnce() func(token string) int {
 // changesOf are the changes of a run in their order: those that hosts take part in, and those of policy, and those of which it is not
 // known yet what they do.
 func (l *Ledger) changesOf(made whatif.Rehearsal) []planreport.Change {
-	out := []planreport.Change{}
+	var out []planreport.Change
 	of, last := l.byToken(), 0
 	for _, t := range made.Turns {
 		p := of[t.Plan.Token]

@@ -162,6 +162,9 @@ func TestPlanReport(t *testing.T) {
 	cli.Ok("plan")
 	report = readReport(t, file)
 	wantLines(t, report)
+	if raw, err := os.ReadFile(file); err != nil || !strings.Contains(string(raw), `"changes": [],`) {
+		t.Errorf("its changes are no empty list: %v", err)
+	}
 	wantForetold(t, report.After, r)
 
 	// What was foretold is a simulated fleet.

@@ -322,7 +322,7 @@ func TestReferenceTables(t *testing.T) {
 			"| `gpu_partition_config` | `quiesce_units` | `[]` is none |", "| `provider` | `maintenance_window.days` | `[]` is refused |",
 		},
 		"environment": {
-			provider.EnvSimulatedFleet, provider.EnvInventorySnapshot, provider.EnvReadOnly, provider.EnvSSHUser,
+			provider.EnvSimulatedFleet, provider.EnvInventorySnapshot, provider.EnvReadOnly, provider.EnvPlanReport, provider.EnvSSHUser,
 			provider.EnvSSHPrivateKey, provider.EnvSSHPassword,
 		},
 		"imports": {
