@@ -150,7 +150,8 @@ func TestGitOpsExplainsThePlan(t *testing.T) {
 		return string(raw)
 	}
 	p.ok("plan", path)
-	rig.WantSaid(t, forecast(), "### GPUs of `vdi-prod`", "<details><summary><code>hv01</code>: ", "Off and on again, one after the other: `avd-01`")
+	rig.WantSaid(t, forecast(), "### GPUs of `vdi-prod`", "<details><summary><code>hv01</code>: ",
+		"Off and on again, one after the other: `avd-01`")
 	rig.Write(t, filepath.Join(p.Dir, "report.json"), `{"changes": ["forged"], "format": "gpu-plan-report/v1"}`)
 	p.ok("forecast", path)
 	rig.WantSaid(t, forecast(), "The plan report cannot be explained.")

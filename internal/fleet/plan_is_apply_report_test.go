@@ -68,16 +68,13 @@ func (w *world) compareReport(r planreport.Report, before, after map[string]*gpu
 		foretold[r.After.Hosts[i].Name] = &r.After.Hosts[i]
 	}
 	w.counts["reports"]++
-	// A share is placed by its apply: in another order it may find another device.
-	placed := map[string]bool{}
-	if !inItsOrder(r, changes) {
-		for _, p := range changes {
-			if p.Want.Share != nil && len(p.Want.Share.Devices) == 0 {
-				placed[p.Want.Share.Name] = true
-			}
+	as := asForetold{inOrder: inItsOrder(r, changes), placed: map[string]bool{}}
+	for _, p := range changes {
+		if p.Want.Share != nil && len(p.Want.Share.Devices) == 0 {
+			as.placed[p.Want.Share.Name] = !as.inOrder
 		}
 	}
-	if diff := cmp.Diff(w.digest(foretold, placed), w.digest(after, placed)); diff != "" {
+	if diff := cmp.Diff(as.digest(foretold), as.digest(after)); diff != "" {
 		w.fatal("the hosts are not as the report foretold (-report +hosts):\n%s\nits changes: %s", diff, asJSON(r.Changes))
 	}
 }
@@ -108,9 +105,16 @@ func asJSON(v any) string {
 	return string(raw)
 }
 
+// asForetold is how much of the hosts a report foretells. Made in another order a share may find another device, and a claim records
+// another layout of before.
+type asForetold struct {
+	inOrder bool
+	placed  map[string]bool // the shares that may be elsewhere
+}
+
 // digest is what hosts show, without what they choose by themselves: ids of what they make, and which GPU a VM has a partition of that
-// is not pinned; nor on which devices the shares are that the apply has placed.
-func (w *world) digest(hosts map[string]*gpu.Host, placed map[string]bool) []string {
+// is not pinned.
+func (as asForetold) digest(hosts map[string]*gpu.Host) []string {
 	var out []string
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	for name, h := range hosts {
@@ -152,10 +156,13 @@ func (w *world) digest(hosts map[string]*gpu.Host, placed map[string]bool) []str
 			say("%s pool %s: %v", name, p.Name, slices.Sorted(slices.Values(p.GPUs)))
 		}
 		for _, c := range h.Claims {
-			if s := c.Want.Share; s != nil && placed[s.Name] {
+			if s := c.Want.Share; s != nil && as.placed[s.Name] {
 				somewhere := *s
 				somewhere.Devices = nil
 				c.Want.Share, c.GPUs = &somewhere, nil
+			}
+			if !as.inOrder {
+				c.OriginalLayouts, c.AppliedLayouts, c.SettingsBefore = nil, nil, gpu.VMSettings{}
 			}
 			say("%s claim %s %s: %s of %s, pending %v, incomplete %v, %v, before %s, given %s, settings %s, holds %s, %s", name, c.Kind, c.ID,
 				c.Token, c.Owner, c.Pending, c.Incomplete, slices.Sorted(slices.Values(c.GPUs)), asJSON(c.OriginalLayouts), asJSON(c.AppliedLayouts),
