@@ -41,6 +41,7 @@ type reported struct {
 	wanted   bool
 	planned  map[string]Planned // by instance
 	findings []planreport.Finding
+	known    map[planreport.Finding]bool // those
 	// refused is why a resource cannot be applied, by its label.
 	refused map[string]string
 }
@@ -75,7 +76,11 @@ func (r *reported) keep(label string, findings []rules.Finding) []rules.Finding 
 		if is.Found == "" {
 			is.Found = x.Title
 		}
-		if !slices.Contains(r.findings, is) {
+		if !r.known[is] {
+			if r.known == nil {
+				r.known = map[planreport.Finding]bool{}
+			}
+			r.known[is] = true
 			r.findings = append(r.findings, is)
 		}
 		if x.Level == rules.Error {
