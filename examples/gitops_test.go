@@ -130,15 +130,44 @@ func TestGitOpsFromPullRequestToDrift(t *testing.T) {
 	rig.WantSaid(t, forecast(), "**VMs that lose their GPU, and stop for it if they run**", "- VM avd-07")
 }
 
+// withAgent is a search path that has gpu-agent.
+func (p pipeline) withAgent() string {
+	agent, err := rig.AgentBinary()
+	p.fleet.Must(err)
+	programs := p.T.TempDir()
+	p.fleet.Must(os.Symlink(agent, filepath.Join(programs, "gpu-agent")))
+	return "PATH=" + programs + string(os.PathListSeparator) + os.Getenv("PATH")
+}
+
+// Where gpu-agent is installed an approver reads what the plan does, in words; of a plan that cannot be explained that is said.
+func TestGitOpsExplainsThePlan(t *testing.T) {
+	t.Parallel()
+	p := newPipeline(t)
+	path := p.withAgent()
+	forecast := func() string {
+		raw, err := os.ReadFile(filepath.Join(p.Dir, "forecast.md"))
+		p.fleet.Must(err)
+		return string(raw)
+	}
+	p.ok("plan", path)
+	rig.WantSaid(t, forecast(), "### GPUs of `vdi-prod`", "<details><summary><code>hv01</code>: ",
+		"Off and on again, one after the other: `avd-01`")
+	rig.Write(t, filepath.Join(p.Dir, "report.json"), `{"changes": ["forged"], "format": "gpu-plan-report/v1"}`)
+	p.ok("forecast", path)
+	rig.WantSaid(t, forecast(), "The plan report cannot be explained.")
+	p.ok("plan", path)
+	p.ok("apply", path)
+	p.ok("plan", path)
+	if got := forecast(); got != "No change of GPUs.\n" {
+		t.Errorf("an approver reads %q", got)
+	}
+}
+
 // A name that Terraform would drop is refused before the plan, with its line.
 func TestGitOpsFindsMisspeltNames(t *testing.T) {
 	t.Parallel()
 	p := newPipeline(t)
-	agent, err := rig.AgentBinary()
-	p.fleet.Must(err)
-	programs := t.TempDir()
-	p.fleet.Must(os.Symlink(agent, filepath.Join(programs, "gpu-agent")))
-	path := "PATH=" + programs + string(os.PathListSeparator) + os.Getenv("PATH")
+	path := p.withAgent()
 	if out := p.ok("check", path); !strings.Contains(out, "0 findings") {
 		t.Errorf("of a clean configuration it says %s", out)
 	}

@@ -65,6 +65,18 @@ func TestPolicies(t *testing.T) {
 			wantDenied(t, opa, rig.NewProcesses(t, r.Block()+x.config), x.settings, x.want...)
 		})
 	}
+	t.Run("a report", func(t *testing.T) {
+		t.Parallel()
+		fleet, _ := rig.Desktops(3)
+		r := rig.New(t, fleet)
+		c := rig.NewProcesses(t, r.Block(`plan_report = "report.json"`)+rig.AssignAll([]string{"avd-01", "avd-02"}, ""))
+		c.Ok("plan")
+		report := filepath.Join(c.Dir, "report.json")
+		wantDeniedOf(t, opa, "report", report, nil)
+		wantDeniedOf(t, opa, "report", report, map[string]any{"max_stops": 1, "golden_vms": []string{"^avd-02$"}},
+			"2 VMs would be stopped, and more than 1 need a change_ticket: avd-01, avd-02", "golden VM avd-02 would be stopped")
+		wantDeniedOf(t, opa, "report", report, map[string]any{"max_stops": 1, "change_ticket": "CHG-7"})
+	})
 	t.Run("a reset", func(t *testing.T) {
 		t.Parallel()
 		r := rig.New(t, rig.HGX(rig.A100, 1))
@@ -85,8 +97,15 @@ func TestPolicies(t *testing.T) {
 func wantDenied(t *testing.T, opa string, c *rig.CLI, settings map[string]any, want ...string) {
 	t.Helper()
 	c.Ok("plan", "-out=saved")
-	plan, data := filepath.Join(c.Dir, "plan.json"), filepath.Join(c.Dir, "settings.json")
+	plan := filepath.Join(c.Dir, "plan.json")
 	rig.Write(t, plan, c.Ok("show", "-json", "saved"))
+	wantDeniedOf(t, opa, "main", plan, settings, want...)
+}
+
+// wantDeniedOf asks OPA what the policy of a package has against a document.
+func wantDeniedOf(t *testing.T, opa, of, document string, settings map[string]any, want ...string) {
+	t.Helper()
+	policy, data := "policy/"+map[string]string{"main": "gpu", "report": "report"}[of]+".rego", filepath.Join(t.TempDir(), "settings.json")
 	text, err := json.Marshal(map[string]any{"gpu": settings})
 	if settings == nil {
 		text = []byte("{}")
@@ -95,8 +114,8 @@ func wantDenied(t *testing.T, opa string, c *rig.CLI, settings map[string]any, w
 		t.Fatal(err)
 	}
 	rig.Write(t, data, string(text))
-	out, err := exec.CommandContext(t.Context(), opa, "eval", "--format=raw", "--data", "policy/gpu.rego",
-		"--data", data, "--input", plan, "data.main.deny").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), opa, "eval", "--format=raw", "--data", policy,
+		"--data", data, "--input", document, "data."+of+".deny").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

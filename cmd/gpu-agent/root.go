@@ -45,7 +45,7 @@ Exit codes: 0 success, 1 failure, 2 the host differs (assert) or something was f
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return o.complete(root.PersistentFlags()) }
 	root.AddCommand(newServe(o), newInventory(o), newAdopt(o), newUtilization(o), newAssert(o), newClaims(o),
 		newRecords(o), newStatus(o), newWatch(o), newReconcile(o), newVM(o), newHost(o), newMPS(o), newSelftest(o),
-		newRecord(), newMap(), newFleet(), newInit(), newCheck(), newFit(), newVersion())
+		newRecord(), newMap(), newExplain(), newFleet(), newInit(), newCheck(), newFit(), newVersion())
 	root.AddCommand(platformCommands()...)
 	refuseUnknown(root)
 	return root

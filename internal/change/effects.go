@@ -62,8 +62,9 @@ type Effects struct {
 	Stops []Stop
 	// GPUs are those that get another layout, in the order of the host.
 	GPUs []GPUEffect
-	// Ends are the clients of MPS that end, in words.
-	Ends []string
+	// Ends are the clients of MPS that end, in words, and Ended the same with the GPU that each is on.
+	Ends  []string
+	Ended []EndedProcess
 	// Drains is true when the node's running VMs move to other nodes meanwhile; Moves are the
 	// names of those that do.
 	Drains bool
@@ -81,6 +82,12 @@ type Stop struct {
 	Starts bool
 	// Why says what is done to the VM that needs it off.
 	Why []string
+}
+
+// EndedProcess is a client of MPS that ends, on a GPU.
+type EndedProcess struct {
+	gpu.Process
+	GPU string
 }
 
 // StopNames are the names of the VMs that are shut down.
@@ -109,11 +116,36 @@ func EffectsOf(host *gpu.Host, steps []Step) Effects {
 				e.Stops[i].Starts = true
 			}
 		case s.Disrupts() == gpu.DisruptProcessRestart:
-			e.Ends = append(e.Ends, processTexts(s.ends(host))...)
+			ends := s.ends(host)
+			e.Ends = append(e.Ends, processTexts(ends)...)
+			for _, p := range ends {
+				e.Ended = append(e.Ended, EndedProcess{p, s.gpuOf(host, p)})
+			}
 		}
 	}
 	slices.SortFunc(e.Stops, func(a, b Stop) int { return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.VM, b.VM)) })
 	return e
+}
+
+// gpuOf is the GPU that a process is on which a step ends: that of its daemon or share, or, of several, the one that lists it.
+func (s Step) gpuOf(host *gpu.Host, p gpu.Process) string {
+	for i := range host.GPUs {
+		if slices.ContainsFunc(host.GPUs[i].Processes, func(o gpu.Process) bool { return o.PID == p.PID }) {
+			return host.GPUs[i].ID
+		}
+	}
+	var devices []gpu.SharedDevice
+	if s.Daemon != nil {
+		if d, ok := host.Daemon(s.Daemon.Name); ok {
+			devices = d.Devices
+		}
+	} else if c, ok := host.Claim(gpu.ClaimShare, s.Share.Name); ok && c.Want.Share != nil {
+		devices = c.Want.Share.Devices
+	}
+	if len(devices) == 0 {
+		return ""
+	}
+	return devices[0].GPU
 }
 
 // movable are the names of the VMs that a drain moves.

@@ -38,16 +38,21 @@ func unresolve(vm *gpu.VM) {
 	}
 }
 
-// assigned brings the status of dismounted GPUs up to date.
+// assigned brings the status of GPUs that VMs have, or had, whole up to date.
 func assigned(host *gpu.Host) {
 	cloned := false
 	for i := range host.GPUs {
 		g := &host.GPUs[i]
-		status := gpu.ReadyForDDA
-		if g.Dismounted && assignee(host, g.ID) != nil {
+		status := g.Status
+		switch taken := assignee(host, g.ID) != nil; {
+		case taken:
 			status = gpu.Assigned
+		case g.Dismounted:
+			status = gpu.ReadyForDDA
+		case g.Status == gpu.Assigned: // of a VM that has come from a node where it had one of that id
+			status = mountedStatus(g)
 		}
-		if !g.Dismounted || g.Status == status {
+		if g.Status == status {
 			continue
 		}
 		if !cloned {
@@ -55,6 +60,17 @@ func assigned(host *gpu.Host) {
 		}
 		host.GPUs[i].Status = status
 	}
+}
+
+// mountedStatus is that of a GPU which its host has, and no VM.
+func mountedStatus(g *gpu.GPU) gpu.Status {
+	switch {
+	case g.Partitionable == nil:
+		return gpu.ReadyForDDA
+	case g.Partitionable.Paravirtual:
+		return gpu.Paravirtualization
+	}
+	return gpu.Partitioned
 }
 
 // How Windows begins the instance path of a device that the host uses, and of one that it

@@ -92,6 +92,8 @@ type Options struct {
 	// LeaseWait is how long a change waits for another run that holds a host; 0
 	// means DefaultLeaseWait.
 	LeaseWait time.Duration
+	// Report keeps what Fleet.Report tells of.
+	Report bool
 	// Patience is how long resources of the run wait for each other; 0 means DefaultPatience.
 	Patience time.Duration
 }
@@ -180,6 +182,7 @@ func New(opt Options) *Fleet {
 		byName:   map[string][]string{},
 		declared: map[string][]string{},
 	}
+	f.Ledger.reported.wanted = opt.Report
 	for _, key := range f.names {
 		ep := opt.Hosts[key]
 		f.hosts[key] = newHost(key, ep, &f.applying, f.see)

@@ -38,6 +38,7 @@ type Ledger struct {
 	// handovers lets what goes wait for what takes it over.
 	handovers *handovers
 	told      told
+	reported  reported
 }
 
 // entry is what the ledger knows of an instance: its key in the book, and what it
@@ -164,7 +165,7 @@ func (l *Ledger) Declare(instance string, p whatif.Policy, check func() []rules.
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.book.Declare(instance, p)
-	return check()
+	return l.reported.keep(p.Label, check())
 }
 
 // Open forgets what a partition config means to hold, as Forget does. What it had before
@@ -174,7 +175,7 @@ func (l *Ledger) Open(instance string, prior change.Change, check func() []rules
 	defer l.mu.Unlock()
 	l.forget(instance)
 	l.book.Open(instance, prior)
-	return check()
+	return l.reported.keep(prior.Subject, check())
 }
 
 // Config returns the partition config of that id that this run plans.

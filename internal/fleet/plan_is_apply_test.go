@@ -28,6 +28,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/planreport"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
 )
@@ -63,7 +64,9 @@ func TestWhatThePlanSaysIsWhatTheHostDoes(t *testing.T) {
 	})
 	t.Logf("cases: %v", total)
 	// Of each sort there are enough to prove something, per mille.
-	for sort, least := range map[string]int{"applied": 300, "refused": 50, "stopped": 20, "reset": 4, "ended": 1, "shares": 15, "waits": 8} {
+	for sort, least := range map[string]int{
+		"applied": 300, "refused": 50, "stopped": 20, "reset": 4, "ended": 1, "shares": 15, "waits": 8, "reports": 250,
+	} {
 		if !t.Failed() && cases >= 400 && total[sort]*1000 < cases*least {
 			t.Errorf("there are too few cases of %q: %v", sort, total)
 		}
@@ -715,7 +718,7 @@ func wantText(want gpu.Want) string {
 func (w *world) run(levels rules.Levels) *fleet.Fleet {
 	return fleet.New(fleet.Options{
 		Owner: randomOwner, Hosts: w.endpoints, Levels: levels, KeepUnreachable: w.cluster != nil, LeaseWait: time.Minute,
-		Patience: time.Millisecond, MaxConcurrentVMStops: 1 + int(w.seed%3),
+		Patience: time.Millisecond, MaxConcurrentVMStops: 1 + int(w.seed%3), Report: true,
 	})
 }
 
@@ -736,6 +739,8 @@ type announced struct {
 	unable map[string]rules.Finding
 	// watched are hosts of which the plan warns that a service may keep a GPU from being reset.
 	watched []string
+	// report is what the run would write.
+	report planreport.Report
 }
 
 // plan is what one run says that makes some changes, of one resource or of several.
@@ -804,6 +809,8 @@ func (w *world) plan(changes ...change.Change) announced {
 			}
 		}
 	}
+	f.Refreshing()
+	out.report, _ = f.Report()
 	goes := func(p change.Change) int {
 		if p.Want.Empty() {
 			return 0 // before what takes its place
@@ -976,6 +983,9 @@ func (w *world) compareRun(says announced, after map[string]*gpu.Host, changes .
 	w.powers(says, before, after)
 	if w.linux {
 		w.compareLinux(says.ofLinux, before, after)
+	}
+	if w.cluster == nil && !says.owing() {
+		w.compareReport(says.report, before, after, changes)
 	}
 	for _, p := range changes {
 		w.gives(p, after)

@@ -23,6 +23,7 @@ func (f *Fleet) ToldOnce(label string, findings []rules.Finding) []rules.Finding
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.told.silent, label)
+	l.reported.keep(label, findings)
 	var out []rules.Finding
 	for _, x := range findings {
 		cause := x.Cause(label)

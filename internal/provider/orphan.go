@@ -2,6 +2,7 @@ package provider
 
 import (
 	"context"
+	"errors"
 	"os"
 	"runtime"
 	"sync/atomic"
@@ -18,23 +19,30 @@ func Serve(version string) error {
 	}
 	defer runtime.KeepAlive(collectSeldom())
 	var applying atomic.Int64
-	server, err := Server(version, nil, func(p *gpuProvider) { p.stuck = func() { endOnceApplied(&applying) } })
+	var ended *gpuProvider
+	server, err := Server(version, nil, func(p *gpuProvider) {
+		ended, p.stuck = p, func() { endOnceApplied(&applying) }
+	})
 	if err != nil {
 		return err
 	}
 	go endWithParent(&applying)
-	return tf6server.Serve(Address, func() tfprotov6.ProviderServer {
+	err = tf6server.Serve(Address, func() tfprotov6.ProviderServer {
 		return &countedServer{Served: server(), applying: &applying}
 	})
+	// Terraform has closed the provider, and kills its process two seconds later.
+	return errors.Join(err, ended.reportPlan())
 }
 
 // Debug serves the provider until it is interrupted, and prints how to reach it.
 func Debug(version string) error {
-	server, err := Server(version, nil)
+	var ended *gpuProvider
+	server, err := Server(version, nil, func(p *gpuProvider) { ended = p })
 	if err != nil {
 		return err
 	}
-	return tf6server.Serve(Address, func() tfprotov6.ProviderServer { return server() }, tf6server.WithManagedDebug())
+	err = tf6server.Serve(Address, func() tfprotov6.ProviderServer { return server() }, tf6server.WithManagedDebug())
+	return errors.Join(err, ended.reportPlan())
 }
 
 // endWithParent ends the process when its parent is gone. go-plugin (v1.7.0) does not: a

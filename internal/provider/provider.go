@@ -4,6 +4,7 @@ package provider
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -51,6 +52,7 @@ const (
 	EnvSimulatedFleet    = "GPU_SIMULATED_FLEET"
 	EnvInventorySnapshot = "GPU_INVENTORY_SNAPSHOT"
 	EnvReadOnly          = "GPU_READ_ONLY"
+	EnvPlanReport        = "GPU_PLAN_REPORT"
 	EnvSSHUser           = "GPU_SSH_USER"
 	EnvSSHPrivateKey     = "GPU_SSH_PRIVATE_KEY"
 	EnvSSHPassword       = "GPU_SSH_PASSWORD"
@@ -65,6 +67,8 @@ type gpuProvider struct {
 	// patience is fleet.Options.Patience.
 	patience time.Duration
 	fleet    *fleet.Fleet // once configured
+	// report is where the plan report goes, "" for nowhere.
+	report string
 	// stuck ends a process in which a call goes on that Terraform has stopped.
 	stuck func()
 }
@@ -102,12 +106,12 @@ func newProvider(version string, observe Observer, options ...Option) *gpuProvid
 // Framework makes the provider as the framework knows it, for servers of others: muxes and bridges.
 func Framework(version string) provider.Provider { return newProvider(version, nil) }
 
-// Close hangs up on all hosts.
+// Close hangs up on all hosts. A plan ends with it, and is reported first.
 func (p *gpuProvider) Close() error {
 	if p.fleet == nil {
 		return nil
 	}
-	return p.fleet.Close()
+	return errors.Join(p.reportPlan(), p.fleet.Close())
 }
 
 type model struct {
@@ -123,6 +127,7 @@ type model struct {
 	Power             types.Object `tfsdk:"power"`
 	MaxVMStops        types.Int64  `tfsdk:"max_concurrent_vm_stops"`
 	MaintenanceWindow types.Object `tfsdk:"maintenance_window"`
+	PlanReport        types.String `tfsdk:"plan_report"`
 }
 
 func (p *gpuProvider) Metadata(_ context.Context, _ provider.MetadataRequest, resp *provider.MetadataResponse) {
@@ -170,6 +175,10 @@ func (p *gpuProvider) Schema(_ context.Context, _ provider.SchemaRequest, resp *
 				mapvalidator.ValueStringsAre(stringvalidator.OneOf(string(rules.Error), string(rules.Warning), string(rules.Off)))),
 			"power":              power.Attribute("These are the defaults for assignments that do not say otherwise, and for their destruction."),
 			"maintenance_window": maintenanceWindowAttribute(),
+			"plan_report": tfschema.OptionalText("A file for the [plan report](guides/approval.md): what this plan does to hosts, GPUs and VMs, as "+
+				"a JSON document that `gpu-agent explain` reads. It is replaced when a plan ends, and an apply leaves it as it is. "+
+				"Where it is a directory, each provider configuration writes a file of its own there. Also from `"+EnvPlanReport+"`.",
+				stringvalidator.LengthAtLeast(1)),
 			"max_concurrent_vm_stops": tfschema.OptionalNumber("How many VMs of one cluster, or of one host that stands alone, this run stops at "+
 				"the same time. Default `1`. "+
 				"The hosts of a rollout begin their turns within it. A change of a partition count stops all VMs that hold GPUs of a host together; "+
@@ -238,6 +247,11 @@ func (p *gpuProvider) Configure(ctx context.Context, req provider.ConfigureReque
 	if resp.Diagnostics.HasError() {
 		return
 	}
+	if err := p.reportPlan(); err != nil { // of a run before, in a process that serves several
+		resp.Diagnostics.AddWarning(notReported, err.Error())
+	}
+	p.report = p.whereToReport(m, &resp.Diagnostics)
+	opt.Report = p.report != ""
 	p.fleet = fleet.New(opt)
 	resp.ResourceData, resp.DataSourceData, resp.ListResourceData, resp.ActionData = p.fleet, p.fleet, p.fleet, p.fleet
 }

@@ -57,11 +57,14 @@ func (f Finding) relax() string {
 	return fmt.Sprintf("`rules = { %q = %q }` in the provider's configuration.", f.Rule, string(to))
 }
 
+// AlsoHere begins the summary of a finding whose cause the run has told.
+const AlsoHere = "Also here: "
+
 // Summary is that of a diagnostic. Terraform shows one of several warnings that have the same, so that it is another one
 // where the detail is short.
 func (f Finding) Summary() string {
 	if f.Again {
-		return "Also here: " + f.Title
+		return AlsoHere + f.Title
 	}
 	return f.Title
 }

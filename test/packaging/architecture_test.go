@@ -31,7 +31,7 @@ var layers = []struct {
 	{"what may be, and what a change does: pure", []string{"rules", "whatif", "change", "fit", "placement"}},
 	{"platforms", []string{"backend/hyperv", "backend/nvidia", "backend/simulated", "backend"}},
 	{"files of other programs", []string{"cdi", "container", "deviceplugin", "dra", "lint", "migparted", "mpsconf", "slurm"}},
-	{"vocabulary", []string{"assumptions", "catalog", "document", "gpu", "utilization", "words"}},
+	{"vocabulary", []string{"assumptions", "catalog", "document", "gpu", "planreport", "utilization", "words"}},
 }
 
 // The picture is drawn from the imports, so that it stays true.

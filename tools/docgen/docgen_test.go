@@ -379,7 +379,7 @@ func TestShelves(t *testing.T) {
 func TestReferenceTables(t *testing.T) {
 	for name, want := range map[string][]string{
 		"environment": {
-			provider.EnvSimulatedFleet, provider.EnvInventorySnapshot, provider.EnvReadOnly, provider.EnvSSHUser,
+			provider.EnvSimulatedFleet, provider.EnvInventorySnapshot, provider.EnvReadOnly, provider.EnvPlanReport, provider.EnvSSHUser,
 			provider.EnvSSHPrivateKey, provider.EnvSSHPassword,
 		},
 		"imports": {

@@ -53,6 +53,8 @@ type Parts[M any] struct {
 	DisturbsAt path.Path
 	// Limit bounds the work on one host where the configuration does not.
 	Limit time.Duration
+	// Roll fills in how a plan goes through its hosts; nil where there is one.
+	Roll func(of *M, req *fleet.Request, diags *diag.Diagnostics)
 	// Policy names the attributes that say how hosts are changed or what becomes of the object later: where nothing else changes, no host
 	// has to know. Whatever is not named here matters to hosts, as a new attribute does.
 	Policy []string

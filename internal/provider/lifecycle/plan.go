@@ -101,6 +101,9 @@ func (s *Shell[M]) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 		return
 	}
 	p.Instance = s.Fleet.Ledger.Instance(ledgerInstance(ctx, req.Private))
+	if s.Fleet.Reports() {
+		defer func() { s.Fleet.Ledger.NotePlanned(p.Instance, s.reported(ctx, p)) }()
+	}
 	if p.Plan == nil {
 		resp.Diagnostics.Append(SetDeclaredPower(ctx, resp.Private, nil)...)
 		s.PlanDestroy(ctx, p, p.Prior)

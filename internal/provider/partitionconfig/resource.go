@@ -54,6 +54,7 @@ func of(f *fleet.Fleet) *Resource {
 		Creating: "create the partition config", Changing: "change the partition config", Destroying: "destroy the partition config",
 		Limit: perHost, DisturbsAt: path.Empty(), Policy: []string{"max_disruption", "on_destroy", "rollout", "timeouts"},
 		Timeouts: func(m *model) timeouts.Value { return m.Timeouts },
+		Roll:     (*model).roll,
 		Drift:    func(m *model) *types.List { return &m.Drift },
 		Label:    func(w gpu.Want) string { return label(w.Config.ID) },
 		Prior:    prior, Identify: identify,
