@@ -63,20 +63,20 @@ In a terminal it has colours, unless NO_COLOR is set. Lines are as wide as COLUM
 
 // readReport reads a plan report from a file, or from in.
 func readReport(in io.Reader, file string) (planreport.Report, error) {
-	var raw []byte
-	var err error
-	if file == "-" {
-		file = "standard input"
-		raw, err = io.ReadAll(in)
-	} else {
-		raw, err = os.ReadFile(file)
-	}
+	raw, err := readSource(in, file)
 	if err != nil {
 		return planreport.Report{}, err
 	}
+	return parseReport(file, raw)
+}
+
+func parseReport(file string, raw []byte) (planreport.Report, error) {
+	if file == "-" {
+		file = "standard input"
+	}
 	report, err := planreport.Parse(raw)
 	if err != nil {
-		return planreport.Report{}, fmt.Errorf("%s is no plan report that can be explained: %w", file, err)
+		return report, fmt.Errorf("%s is no plan report that can be read: %w", file, err)
 	}
 	return report, nil
 }

@@ -64,7 +64,7 @@ func TestExplainReadsAReport(t *testing.T) {
 		"a negative width":  {args: []string{"report.json", "--width", "-1"}, code: 64, complains: "--width is -1"},
 		"one that is cut off": {
 			args: []string{"report.json"}, document: report[:len(report)/2], code: 1,
-			complains: "report.json is no plan report that can be explained: it is cut off",
+			complains: "report.json is no plan report that can be read: it is cut off",
 		},
 		"another version": {
 			args: []string{"report.json"}, document: bytes.Replace(report, []byte("report/v1"), []byte("report/v2"), 1), code: 1,

@@ -17,6 +17,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleetmap"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/planreport"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
@@ -85,7 +86,7 @@ the provider writes; a plan report alone as SOURCE is drawn before beside after.
 type sources struct {
 	fleet gpu.Snapshot
 	// report is set if the only source is one.
-	report *fleetmap.Report
+	report *planreport.Report
 	notes  []string
 	// silent are the hosts that did not answer; nil for none.
 	silent error
@@ -109,13 +110,11 @@ func (m mapping) picture(ctx context.Context, stdin io.Reader, files []string) (
 		title = "Standard input"
 	}
 	if m.report != "" {
-		raw, err := os.ReadFile(m.report)
+		report, err := readReport(stdin, m.report)
 		if err != nil {
 			return p, nil, err
 		}
-		if from.report, err = readReport(m.report, raw); err != nil {
-			return p, nil, err
-		}
+		from.report = &report
 	}
 	p = fleetmap.Of(title, from.fleet)
 	p.Notes = from.notes
@@ -162,12 +161,12 @@ func (m mapping) read(stdin io.Reader, files []string) (sources, error) {
 				return out, fmt.Errorf(
 					"%s is a plan report: draw it alone, or name it with --report beside the fleet that it was made of", file)
 			}
-			out.report, err = readReport(file, raw)
-			if err != nil {
-				return out, err
+			report, err := parseReport(file, raw)
+			if err == nil && len(report.Before.Hosts)+len(report.After.Hosts) == 0 {
+				err = fmt.Errorf("%s has no hosts: its plan asked none", file)
 			}
-			out.fleet = out.report.Before
-			return out, nil
+			out.report, out.fleet = &report, report.Before
+			return out, err
 		}
 		s, err := gpu.ParseSnapshot(raw)
 		if err != nil {
@@ -210,14 +209,6 @@ func isReport(raw []byte) bool {
 	return json.Unmarshal(raw, &is) == nil && strings.HasPrefix(is.Format, "gpu-plan-report/")
 }
 
-func readReport(file string, raw []byte) (*fleetmap.Report, error) {
-	report, err := fleetmap.ParseReport(raw)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w%s", file, err, cutOff(err))
-	}
-	return &report, nil
-}
-
 // cutOff ends the error about a document that ends too early.
 func cutOff(err error) string {
 	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok && strings.Contains(syntax.Error(), "unexpected end") {
@@ -252,16 +243,8 @@ func writeMapText(w io.Writer, p fleetmap.Picture) error {
 		o.Width = n
 	}
 	// Colours are escape sequences, which plainly would write out; all names are printable in this text already.
-	if to, ok := w.(plainly); ok {
-		if file, ok := to.Writer.(*os.File); ok && coloured(file) {
-			w, o.Colours = to.Writer, true
-		}
+	if hasColors(w) {
+		w, o.Colours = uncolored(w), true
 	}
 	return fleetmap.Text(w, p, o)
-}
-
-// coloured reports whether a file is a terminal that shows colours.
-func coloured(file *os.File) bool {
-	info, err := file.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 }

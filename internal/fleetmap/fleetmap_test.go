@@ -19,6 +19,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleetmap"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/planreport"
 )
 
 // hostile are names as somebody may choose them.
@@ -341,8 +342,8 @@ func TestPicturesOfAnyFleet(t *testing.T) {
 		p := fleetmap.Of("fleet.json", s)
 		if rapid.Bool().Draw(t, "planned") {
 			var err error
-			r := fleetmap.Report{Format: fleetmap.ReportFormat, Before: s, After: then, Changes: []fleetmap.Change{
-				{Turn: 1, Host: s.Hosts[0].Name, Stops: []fleetmap.Stop{{VM: aName(t, "stopped")}}, Drains: []string{aName(t, "drained")}},
+			r := planreport.Report{Format: planreport.Format, Before: s, After: then, Changes: []planreport.Change{
+				{Turn: 1, Host: s.Hosts[0].Name, Stops: []planreport.Stop{{VM: aName(t, "stopped")}}, Drains: []string{aName(t, "drained")}},
 			}}
 			if p, err = p.With(r, s); err != nil {
 				t.Fatal(err)
@@ -443,25 +444,10 @@ func manyHosts(n int) []string {
 	return out
 }
 
-// TestReportsThatCannotBeDrawn says what is wrong with a report.
-func TestReportsThatCannotBeDrawn(t *testing.T) {
+// A report of another fleet is none of the one that is drawn.
+func TestReportOfAnotherFleet(t *testing.T) {
 	t.Parallel()
-	const host = `{"format":"gpu-fleet/v1","hosts":[{"name":"hv01","platform":"hyperv"}]}`
-	for name, x := range map[string]struct{ doc, want string }{
-		"another version": {`{"format":"gpu-plan-report/v2"}`, `the format is "gpu-plan-report/v2", but "gpu-plan-report/v1" is wanted`},
-		"cut off":         {`{"format":"gpu-plan-report/v1","before":{`, "unexpected end of JSON input"},
-		"no report":       {host, `the format is "gpu-fleet/v1"`},
-		"no hosts":        {`{"format":"gpu-plan-report/v1"}`, "has no hosts"},
-		"bad fleet":       {`{"format":"gpu-plan-report/v1","before":` + host + `,"after":{"format":"gpu-fleet/v9"}}`, "after: the format"},
-	} {
-		if _, err := fleetmap.ParseReport([]byte(x.doc)); err == nil || !strings.Contains(err.Error(), x.want) {
-			t.Errorf("%s: %v; want %q", name, err, x.want)
-		}
-	}
-	r, err := fleetmap.ParseReport([]byte(`{"format":"gpu-plan-report/v1","before":` + host + `,"after":` + host + `}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := planreport.Report{Before: gpu.Snapshot{Hosts: []gpu.Host{{Name: "hv01", Platform: gpu.HyperV}}}}
 	other := gpu.Snapshot{Hosts: []gpu.Host{{Name: "hv02", Platform: gpu.HyperV}}}
 	if _, err := fleetmap.Of("x", other).With(r, other); err == nil || !strings.Contains(err.Error(), `another fleet: it has "hv01"`) {
 		t.Errorf("a report of another fleet: %v", err)

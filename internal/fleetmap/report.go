@@ -2,75 +2,15 @@ package fleetmap
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/planreport"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
-
-// ReportFormat names the version of the plan report that is read.
-const ReportFormat = "gpu-plan-report/v1"
-
-// Report is what is drawn of a plan report.
-type Report struct {
-	Format   string `json:"format"`
-	Complete bool   `json:"complete"`
-	// Incomplete says why it is not complete.
-	Incomplete []string     `json:"incomplete"`
-	Before     gpu.Snapshot `json:"before"`
-	After      gpu.Snapshot `json:"after"`
-	Changes    []Change     `json:"changes"`
-}
-
-// Change is one change of a report.
-type Change struct {
-	Label  string `json:"label"`
-	Host   string `json:"host"`
-	Action string `json:"action"`
-	Stops  []Stop `json:"stops"`
-	Ends   []struct {
-		PID  int    `json:"pid"`
-		Name string `json:"name"`
-		GPU  string `json:"gpu"`
-	} `json:"ends"`
-	Resets []string `json:"resets"`
-	Drains []string `json:"drains"`
-	// Moves are the names of the VMs that move to other nodes meanwhile.
-	Moves []string `json:"moves"`
-	Turn  int      `json:"turn"`
-}
-
-// Stop is a VM that a change stops.
-type Stop struct {
-	VM          string `json:"vm"`
-	VMID        string `json:"vm_id"`
-	Host        string `json:"host"`
-	StartsAgain bool   `json:"starts_again"`
-}
-
-// ParseReport reads a plan report.
-func ParseReport(raw []byte) (Report, error) {
-	var r Report
-	if err := json.Unmarshal(raw, &r); err != nil {
-		return r, fmt.Errorf("not a plan report: %w", err)
-	}
-	if r.Format != ReportFormat {
-		return r, fmt.Errorf("the format is %q, but %q is wanted", gpu.Said(r.Format, 100), ReportFormat)
-	}
-	if len(r.Before.Hosts)+len(r.After.Hosts) == 0 {
-		return r, fmt.Errorf("the report has no hosts: its plan asked none")
-	}
-	for part, s := range map[string]gpu.Snapshot{"before": r.Before, "after": r.After} {
-		if err := s.Validate(); err != nil {
-			return r, fmt.Errorf("%s: %w", part, err)
-		}
-	}
-	return r, nil
-}
 
 // Picture is what is drawn: a fleet, and where a plan is known what the fleet is after it.
 type Picture struct {
@@ -107,7 +47,7 @@ func Of(title string, s gpu.Snapshot) Picture { return Picture{Title: title, Now
 
 // With adds what a plan makes of the hosts. Those of which the report knows nothing stay as they are; a report of another
 // fleet is an error.
-func (p Picture) With(r Report, now gpu.Snapshot) (Picture, error) {
+func (p Picture) With(r planreport.Report, now gpu.Snapshot) (Picture, error) {
 	has := map[string]bool{}
 	for i := range now.Hosts {
 		has[gpu.FoldID(now.Hosts[i].Name)] = true
@@ -148,7 +88,7 @@ func (p Picture) With(r Report, now gpu.Snapshot) (Picture, error) {
 }
 
 // turns are the events of a report by their turn.
-func turns(r Report) []Turn {
+func turns(r planreport.Report) []Turn {
 	byTurn := map[int]*Turn{}
 	var out []Turn
 	for _, c := range r.Changes {

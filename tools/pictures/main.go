@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleetmap"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/planreport"
 )
 
 func main() {
@@ -28,7 +29,7 @@ func main() {
 type scene struct {
 	name, title string
 	now         gpu.Snapshot
-	report      *fleetmap.Report
+	report      *planreport.Report
 }
 
 func run(out, fleets string) error {

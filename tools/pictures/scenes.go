@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
-	"github.com/gpufleet/terraform-provider-gpu/internal/fleetmap"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/planreport"
 )
 
 // scenes are all pictures of fleets.
@@ -214,15 +214,15 @@ func (s stage) reseated(count int) stage {
 }
 
 // planned is a report of a plan.
-func planned(before, after stage, changes ...fleetmap.Change) *fleetmap.Report {
-	return &fleetmap.Report{Format: fleetmap.ReportFormat, Complete: true, Before: before.Snapshot, After: after.Snapshot, Changes: changes}
+func planned(before, after stage, changes ...planreport.Change) *planreport.Report {
+	return &planreport.Report{Format: planreport.Format, Complete: true, Before: before.Snapshot, After: after.Snapshot, Changes: changes}
 }
 
 // stopped is a change in whose turn VMs are off.
-func stopped(turn int, host string, vms []gpu.VM) fleetmap.Change {
-	c := fleetmap.Change{Label: `gpu_partition_config "vdi"`, Host: host, Action: "update", Turn: turn}
+func stopped(turn int, host string, vms []gpu.VM) planreport.Change {
+	c := planreport.Change{Label: `gpu_partition_config "vdi"`, Host: host, Action: "update", Turn: turn}
 	for _, v := range vms {
-		c.Stops = append(c.Stops, fleetmap.Stop{VM: v.Name, VMID: v.ID, Host: host, StartsAgain: true})
+		c.Stops = append(c.Stops, planreport.Stop{VM: v.Name, VMID: v.ID, Host: host, StartsAgain: true})
 	}
 	return c
 }
@@ -318,7 +318,7 @@ func drain() (scene, error) {
 		return scene{}, err
 	}
 	after := s.reseated(8)
-	var changes []fleetmap.Change
+	var changes []planreport.Change
 	for i, host := range []string{"hv01", "hv02"} {
 		c := stopped(i+1, host, nil)
 		c.Drains = []string{host}
