@@ -106,6 +106,6 @@ func TestFunctionExamples(t *testing.T) {
 			e.WantNoChanges()
 		})
 	}
-	wantFolders(t, "functions", "container_unit", "device_plugin_config", "dra_resources", "fit", "from_device_plugin_config", "from_mig_parted",
-		"mig_parted_config", "slurm_gres")
+	wantFolders(t, "functions", "container_unit", "device_plugin_config", "dra_resources", "fit",
+		"from_device_plugin_config", "from_mig_parted", "mig_parted_config", "slurm_gres")
 }

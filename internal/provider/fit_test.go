@@ -22,7 +22,8 @@ func TestAccFit_itsConfigurationIsApplied(t *testing.T) {
 	}{
 		"partitions": {rig.New(t, rig.TwoNodes()), []fit.Demand{{Name: "vdi", Count: 12, Kind: fit.Partitions, VRAMMiB: 3000}}},
 		"instances and shares": {rig.New(t, withMPS), []fit.Demand{
-			{Name: "llm", Count: 3, Kind: fit.Instances, Profile: "3g.40gb"}, {Name: "small", Count: 2, Kind: fit.Instances, Profile: "1g.10gb"},
+			{Name: "llm", Count: 3, Kind: fit.Instances, Profile: "3g.40gb"},
+			{Name: "small", Count: 2, Kind: fit.Instances, Profile: "1g.10gb"},
 			{Name: "jupyter", Count: 3, Kind: fit.Shares, MemoryMiB: 9000, Threads: 30, Label: "research"},
 		}},
 	} {

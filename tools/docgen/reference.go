@@ -14,9 +14,7 @@ import (
 // The tables of the reference page are made from the descriptions in the schema and from the
 // import examples, which tests apply.
 
-var (
-	aVar = regexp.MustCompile(`GPU_[A-Z_]+`)
-)
+var aVar = regexp.MustCompile(`GPU_[A-Z_]+`)
 
 // eachAttribute visits each attribute with the page that it is on and its path, in sorted order.
 func eachAttribute(visit func(page, path, description string)) error {
