@@ -227,7 +227,7 @@ func livesOnHyperV(host *gpu.Host) map[string][]wanted {
 func goThrough(t *testing.T, linux bool, host gpu.Host, lacks string, life []wanted, hides ...func(w *world, before bool)) {
 	t.Helper()
 	w := newBareWorld(t, 1, 15)
-	w.linux, w.backed = linux, true
+	w.linux, w.backed, w.lacks = linux, true, lacks != "nothing"
 	defer w.end()
 	defer func() {
 		if r := recover(); r != nil && r != any(errDiffers) {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -66,6 +67,10 @@ func (w *world) compareReport(r planreport.Report, before, after map[string]*gpu
 	foretold := map[string]*gpu.Host{}
 	for i := range r.After.Hosts {
 		foretold[r.After.Hosts[i].Name] = &r.After.Hosts[i]
+	}
+	if slices.ContainsFunc(r.Incomplete, func(why string) bool { return strings.HasSuffix(why, "the cluster decides.") }) {
+		w.counts["reports that do not tell where a VM will be"]++
+		return
 	}
 	w.counts["reports"]++
 	as := asForetold{inOrder: inItsOrder(r, changes), placed: map[string]bool{}}

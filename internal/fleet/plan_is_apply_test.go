@@ -116,6 +116,7 @@ type world struct {
 	seed      uint64
 	linux     bool
 	backed    bool // has MIG-backed vGPU types
+	lacks     bool // does not tell some fact: a report foretells what is known
 	rng       *rand.Rand
 	sim       *others.Fleet
 	endpoints map[string]fleet.Endpoint
@@ -984,7 +985,8 @@ func (w *world) compareRun(says announced, after map[string]*gpu.Host, changes .
 	if w.linux {
 		w.compareLinux(says.ofLinux, before, after)
 	}
-	if w.cluster == nil && !says.owing() {
+	// An action is no plan, and has no report.
+	if w.cluster == nil && !says.owing() && says.report.Format != "" && !w.lacks {
 		w.compareReport(says.report, before, after, changes)
 	}
 	for _, p := range changes {

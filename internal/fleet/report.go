@@ -383,6 +383,25 @@ func (f *Fleet) silentHosts() []planreport.Finding {
 	return out
 }
 
+// onNoHost are the VMs of which a report cannot tell where they will be.
+func onNoHost(r planreport.Report) []string {
+	on := map[string]bool{}
+	for i := range r.After.Hosts {
+		for _, vm := range r.After.Hosts[i].VMs {
+			on[gpu.FoldID(vm.ID)] = true
+		}
+	}
+	var out []string
+	for i := range r.Before.Hosts {
+		for _, vm := range r.Before.Hosts[i].VMs {
+			if !on[gpu.FoldID(vm.ID)] {
+				out = append(out, vm.Name)
+			}
+		}
+	}
+	return out
+}
+
 // whyIncomplete says why the report is not all that an apply does.
 func (f *Fleet) whyIncomplete(r planreport.Report) []string {
 	var out []string
@@ -402,6 +421,9 @@ func (f *Fleet) whyIncomplete(r planreport.Report) []string {
 	if slices.ContainsFunc(r.Findings, func(x planreport.Finding) bool { return x.Level == string(rules.Error) }) {
 		say("The plan has errors, so that nothing of it can be applied.")
 		return out
+	}
+	for _, vm := range onNoHost(r) {
+		say("VM " + vm + " has to leave its node for a while and finds no room there afterwards: on which node it then is, the cluster decides.")
 	}
 	for _, c := range r.Changes {
 		switch {

@@ -218,7 +218,11 @@ func (r *rehearsal) attempt(p *part, must bool) bool {
 		r.last[t.Does.Host] = t.Number
 		r.made[p.key()] = max(r.made[p.key()], t.Number)
 		if !refused {
+			was := r.fleet.byName[t.Does.Host]
 			r.fleet.Put(t.Does.Host, t.After)
+			if t.Does.Drains {
+				r.stayAway(was, t)
+			}
 		}
 		r.turns = append(r.turns, t)
 	}
@@ -226,6 +230,40 @@ func (r *rehearsal) attempt(p *part, must bool) bool {
 		r.dropLeftClaims(p, turns)
 	}
 	return true
+}
+
+// stayAway has VMs that a drain moves, and that find no room when they would come back, stay on the node that took them: the first one that
+// is up and has room beside those that moved before them.
+func (r *rehearsal) stayAway(was *gpu.Host, t Turn) {
+	if was.Cluster == nil {
+		return
+	}
+	meanwhile := map[string]gpu.Host{}
+	for i := range was.VMs {
+		id := was.VMs[i].ID
+		if _, stays := t.Does.On.VM(id); stays {
+			continue
+		}
+		for _, n := range was.Cluster.Nodes {
+			key, known := r.fleet.node(was, n.Name)
+			if !known || n.State != gpu.NodeUp || gpu.SameID(n.Name, was.Name) {
+				continue
+			}
+			if _, begun := meanwhile[key]; !begun {
+				meanwhile[key] = *r.fleet.byName[key]
+			}
+			with, _ := change.FailBack(meanwhile[key], *was, id)
+			if _, took := with.VM(id); !took {
+				continue
+			}
+			meanwhile[key] = with
+			if _, back := t.After.VM(id); !back {
+				stays, _ := change.FailBack(*r.fleet.byName[key], *was, id)
+				r.fleet.Put(key, &stays)
+			}
+			break
+		}
+	}
 }
 
 // dropLeftClaims drops what hosts still have on record of a VM that is not there any more.

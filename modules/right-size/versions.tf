@@ -3,7 +3,8 @@ terraform {
 
   required_providers {
     gpu = {
-      source = "gpufleet/gpu"
+      source  = "gpufleet/gpu"
+      version = ">= 0.1.0"
     }
   }
 }

@@ -210,7 +210,7 @@ func (s source) kind(of ast.Expr) map[string]any {
 		case t.Name == "bool":
 			return map[string]any{"type": "boolean"}
 		case len(s.values[t.Name]) > 0:
-			return map[string]any{"enum": s.values[t.Name]}
+			return map[string]any{"enum": append(slices.Clone(s.values[t.Name]), "")} // which stands for none
 		case t.Name == "string":
 			return map[string]any{"type": "string"}
 		case s.is[t.Name] != "":

@@ -27,14 +27,17 @@ var shelves = map[string]string{
 	"guides/hyper-v": hyperV, "guides/two-gpu-models": hyperV, "resources/vm_assignment": hyperV, "list-resources/vm_assignment": hyperV,
 	"actions/host_drain": hyperV, "actions/vm_power": hyperV,
 
-	"guides/linux": linux, "resources/share": linux, "functions/container_unit": linux, "list-resources/share": linux, "actions/mps_restart": linux,
+	"guides/linux": linux, "resources/share": linux, "functions/container_unit": linux, "list-resources/share": linux,
+	"actions/mps_restart": linux,
 
 	"guides/kvm": kvm,
 
-	"guides/kubernetes-and-slurm": schedulers, "functions/from_device_plugin_config": schedulers, "functions/device_plugin_config": schedulers, "functions/dra_resources": schedulers,
+	"guides/kubernetes-and-slurm": schedulers, "functions/from_device_plugin_config": schedulers,
+	"functions/device_plugin_config": schedulers, "functions/dra_resources": schedulers,
 	"functions/from_mig_parted": schedulers, "functions/mig_parted_config": schedulers, "functions/slurm_gres": schedulers,
 
-	"guides/adopt": operate, "guides/approval": operate, "guides/other-callers": operate, "guides/agent": operate, "guides/air-gap": operate, "guides/disruption": operate, "guides/hosts": operate,
+	"guides/adopt": operate, "guides/approval": operate, "guides/other-callers": operate, "guides/agent": operate,
+	"guides/air-gap": operate, "guides/disruption": operate, "guides/hosts": operate,
 	"guides/ownership": operate, "guides/pipelines": operate, "guides/testing": operate,
 	"guides/upgrades": operate, "guides/who-owns-what": operate,
 	"actions/apply_pending": operate, "data-sources/change_forecast": operate, "data-sources/utilization": operate,

@@ -24,7 +24,7 @@ func list() []mutation {
 	// Every rule's check.
 	for _, check := range []string{
 		"checkCapacity", "checkMaintenanceWindow", "checkDDAXorPartition", "checkExistingPool", "checkFailoverHeadroom",
-		"checkForeignController", "checkGPUAssignable", "checkGPUExists", "checkGeneration2",
+		"checkForeignController", "checkGPUAssignable", "checkGPUExists", "checkGeneration2", "checkHostdevManaged",
 		"checkHomogeneousGPUs", "checkHomogeneousLayout", "checkKeptInitialized", "checkKindOnPlatform", "checkKnownConfig",
 		"checkKnownPool", "checkLiveMigrationSupport", "checkMIGMode", "checkMIGPlacement",
 		"checkMIGProfileSupported", "checkMPSInUse", "checkMPSNotOnMIG", "checkMPSOneUser", "checkMPSSupported",
@@ -32,7 +32,7 @@ func list() []mutation {
 		"checkOfflineAction", "checkOneConfigPerGPU", "checkPartitionInUse", "checkPinnedOnClustered",
 		"checkPolicyGate", "checkPoolCounts", "checkPoolCoversOwners", "checkPoolOneMode", "checkPoolQuota",
 		"checkSameHost", "checkShareRoom", "checkSharesUnder", "checkShutdownPermitted", "checkSinglePartition", "checkSupportedGuest",
-		"checkTimeSlicingNoIsolation", "checkUniqueName", "checkVGPU", "checkVGPUInUse", "checkVMMustBeOff",
+		"checkTimeSlicingNoIsolation", "checkUniqueName", "checkVGPU", "checkVGPUInUse", "checkVGPUReferenced", "checkVMMustBeOff",
 		"checkVMSettings", "checkVMXorShare", "checkVRAMMatchesPartition", "checkValidPartitionCount",
 		"checkAgentKnows", "checkFeasible", "checkPartitionOfConfig", "checkReadable", "checkReadableRecords",
 	} {

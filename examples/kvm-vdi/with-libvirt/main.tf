@@ -1,9 +1,12 @@
 # A VM of dmacvicar/libvirt that is made with a vGPU. Its libvirt_domain owns the VM's whole definition, so that the vGPU is reserved
 # here (attach = "none") and named there.
 terraform {
+  required_version = ">= 1.9"
+
   required_providers {
     gpu = {
-      source = "gpufleet/gpu"
+      source  = "gpufleet/gpu"
+      version = ">= 0.1.0"
     }
     libvirt = {
       source  = "dmacvicar/libvirt"
