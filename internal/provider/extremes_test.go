@@ -58,6 +58,12 @@ var bases = map[string][]string{
 	"function device_plugin_config": {
 		`[{"mig_strategy":"none","time_slicing":{"resources":{"nvidia.com/gpu":4}}}]`, `[{"mps":{"resources":{"nvidia.com/gpu":4}}}]`,
 	},
+	"function container_unit": {
+		`["nvidia.com/gpu=chat",{"image":"localhost/chat","command":["--port","NUMBER"],"ports":["NUMBER:8000"]}]`,
+	},
+	"function from_device_plugin_config": {
+		`["version: v1\nsharing:\n  timeSlicing:\n    resources:\n    - {name: nvidia.com/gpu, replicas: 1NUMBER}\n"]`,
+	},
 	"function dra_resources": {
 		`[{"name":"mig","gpus":{"hgx01":{"gpus":{"GPU-1":{"layout":"mig","instances":[{"profile":"1g.10gb","start":1,"memory_mib":9984}]}}}}}]`,
 	},
