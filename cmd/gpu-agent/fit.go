@@ -119,6 +119,9 @@ func (q *fitQuestion) answer() (*fitAnswer, error) {
 		if err != nil {
 			return wrong(err)
 		}
+		if slices.ContainsFunc(hosts, func(h gpu.Host) bool { return gpu.SameID(h.Name, added.Name) }) {
+			return wrong(fmt.Errorf("--with: there is a host %q already", added.Name))
+		}
 		hosts = append(hosts, added)
 	}
 	names := words.Each(demands, func(d fit.Demand) string { return d.Name })

@@ -57,6 +57,7 @@ func TestFit(t *testing.T) {
 		{64, []string{fleet}, "accepts 2 arg"},
 		{64, []string{fleet, desks, "-o", "yaml"}, `-o is "yaml". There are "hcl", "json" and "text".`},
 		{64, []string{fleet, desks, "--without", "hv9"}, `there is no host "hv9" to leave out. There are "hv01", "hv02" and "hv03".`},
+		{64, []string{fleet, desks, "--with", "HV03=A2"}, `there is a host "HV03" already`},
 		{64, []string{fleet, desks, "--with", "hv04"}, `--with is "hv04"; it must be as NAME=MODEL,MODEL`},
 		{64, []string{fleet, desks, "--with", "hv04=A22"}, `the catalog has no GPU model "A22". Did you mean "A2"`},
 		{64, []string{fleet, desks, "--count", "desk=1"}, `--count: there is no demand "desk". Did you mean "desks"?`},

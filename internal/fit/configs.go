@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -28,15 +29,19 @@ type Config struct {
 // configs are the partition configs that make the layouts, by a name that says what they are. Whole GPUs have none.
 func configs(layouts Layouts, models map[string]map[string]string) map[string]Config {
 	out := map[string]Config{}
+	names, of := uniqueNames{}, map[string]string{} // the name of each layout of a model
 	for _, host := range slices.Sorted(maps.Keys(layouts)) {
 		for _, id := range slices.Sorted(maps.Keys(layouts[host])) {
 			l := layouts[host][id]
 			if l.Kind == WholeGPU {
 				continue
 			}
-			name := slug(strings.TrimPrefix(models[host][id], "NVIDIA ") + " " + l.String())
-			c, ok := out[name]
+			what := strings.TrimPrefix(models[host][id], "NVIDIA ") + " " + l.String()
+			name, ok := of[what]
+			c := out[name]
 			if !ok {
+				name = names.take(slug(what))
+				of[what] = name
 				c = Config{GPUIDs: map[string][]string{}, GPUP: l.GPUP, MIG: l.MIG, MPS: l.MPS}
 			}
 			if len(c.GPUIDs[host]) == 0 {
@@ -47,6 +52,19 @@ func configs(layouts Layouts, models map[string]map[string]string) map[string]Co
 		}
 	}
 	return out
+}
+
+// uniqueNames are names that are taken.
+type uniqueNames map[string]bool
+
+// take is the name, or one with a number where another text has come to the same name.
+func (u uniqueNames) take(name string) string {
+	is := name
+	for n := 2; u[is]; n++ {
+		is = name + "-" + strconv.Itoa(n)
+	}
+	u[is] = true
+	return is
 }
 
 // slug is a name of small letters, digits and hyphens.
@@ -106,11 +124,12 @@ func (r *Result) HCL(demands []Demand) []byte {
 			body.SetAttributeValue("mps", cty.ObjectVal(map[string]cty.Value{"multi_user": cty.True}))
 		}
 	}
+	names := uniqueNames{}
 	for i := range demands {
 		d := &demands[i]
 		places := r.Placements[d.Name]
 		if d.Kind == Shares {
-			shares(f.Body(), d, places, of)
+			shares(f.Body(), d, places, of, names)
 			continue
 		}
 		f.Body().AppendNewline()
@@ -145,10 +164,10 @@ func (d *Demand) note(places []Place, of map[Place]string) string {
 }
 
 // shares are one gpu_share for each unit, on the GPU that it was placed on.
-func shares(body *hclwrite.Body, d *Demand, places []Place, of map[Place]string) {
+func shares(body *hclwrite.Body, d *Demand, places []Place, of map[Place]string, names uniqueNames) {
 	for n, at := range places {
 		body.AppendNewline()
-		name := slug(d.Name) + "-" + strconv.Itoa(n+1)
+		name := names.take(cmp.Or(slug(d.Name), "share") + "-" + strconv.Itoa(n+1))
 		b := body.AppendNewBlock("resource", []string{"gpu_share", resourceName(name)}).Body()
 		b.SetAttributeValue("name", cty.StringVal(name))
 		b.SetAttributeValue("host", cty.StringVal(at.Host))

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -185,6 +186,9 @@ func (d *Demand) unit() (unitType, error) {
 	case !placement.IsPercentage(d.Threads):
 		return t, fmt.Errorf("threads is %s; it must be more than 0 and at most 100, a percentage of a GPU's threads, or left out",
 			placement.Decimal(d.Threads))
+	case math.Abs(d.Threads*10-math.Round(d.Threads*10)) > 1e-9:
+		return t, fmt.Errorf("threads is %s; a share's percentage has one digit after the point at most",
+			strconv.FormatFloat(d.Threads, 'f', -1, 64))
 	case d.GPUs < 0:
 		return t, fmt.Errorf("gpus is %d; it must be 1 or more", d.GPUs)
 	}
