@@ -324,7 +324,8 @@ func merged(a, b planreport.Change) planreport.Change {
 		}
 	}
 	for _, s := range b.Stops {
-		if i := slices.IndexFunc(a.Stops, func(o planreport.Stop) bool { return o.VMID == s.VMID }); i >= 0 {
+		// One that is on again in between is off twice.
+		if i := slices.IndexFunc(a.Stops, func(o planreport.Stop) bool { return o.VMID == s.VMID && !o.StartsAgain }); i >= 0 {
 			a.Stops[i].StartsAgain = s.StartsAgain
 		} else {
 			a.Stops = append(a.Stops, s)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -44,6 +45,8 @@ type Summary struct {
 	Ends       int `json:"processes_ended"`
 	Resets     int `json:"gpus_reset"`
 	Turns      int `json:"turns"`
+	// AfterApply are the changes of which only the apply can tell what they do.
+	AfterApply int `json:"known_after_apply"`
 }
 
 // HostExplanation is what a plan does to one host.
@@ -144,7 +147,11 @@ func summaryOf(r Report) Summary {
 	resources, hosts, gpus, off, left, moved, resets := names{}, names{}, names{}, names{}, names{}, names{}, names{}
 	s := Summary{}
 	for _, c := range r.Changes {
-		resources.add(c.Label)
+		if resources.add(c.Label); c.AfterApply {
+			s.AfterApply++
+			resources.add(c.Label, strconv.Itoa(s.AfterApply)) // some have no name yet
+			delete(resources, c.Label)
+		}
 		s.Turns = max(s.Turns, c.Turn)
 		if len(c.Steps) > 0 {
 			hosts.add(c.Host)
@@ -280,7 +287,7 @@ func alike(a, b Group) bool {
 	}
 	return plain(a) && plain(b) && a.Type == b.Type && a.Action == b.Action && a.LimitSeconds == b.LimitSeconds &&
 		a.PolicyOnly == b.PolicyOnly && a.AfterApply == b.AfterApply && (a.Refused != "") == (b.Refused != "") &&
-		(len(a.Stops) > 0) == (len(b.Stops) > 0)
+		(len(a.Stops) > 0) == (len(b.Stops) > 0) && (len(a.Steps) > 0) == (len(b.Steps) > 0)
 }
 
 func (g Group) with(o Group) Group {

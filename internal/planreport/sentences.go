@@ -38,8 +38,14 @@ func (v voice) summary(e Explanation) string {
 	say(s.Ends, "%d process ends", "%d processes end")
 	say(s.Resets, "%d GPU is reset", "%d GPUs are reset")
 	switch {
+	case s.Resources == 0 && !e.Complete:
+		return "As far as is known, no GPU, VM or host changes."
 	case s.Resources == 0:
 		return "No GPU, VM or host changes."
+	case s.AfterApply > 0:
+		parts = append(parts, fmt.Sprintf(words.Verb(s.AfterApply, "what %d resource does", "what %d resources do"), s.AfterApply)+
+			" to hosts is known only after apply")
+		return words.Capital(words.JoinAll(parts)) + "."
 	case len(parts) == 0:
 		return words.Plural(s.Resources, "resource") + " " + words.Verb(s.Resources, "changes", "change") + ", and no host is touched."
 	case s.VMsOff+s.Ends+s.Resets+s.VMsMoved == 0:
@@ -64,10 +70,12 @@ func short(of, label string) string {
 		return label
 	}
 	rest = strings.TrimPrefix(rest, "for VM ")
-	if name, err := strconv.Unquote(rest); err == nil {
-		return name
+	quoted, err := strconv.QuotedPrefix(rest) // what follows says of which pool
+	if err != nil {
+		return rest
 	}
-	return rest
+	name, _ := strconv.Unquote(quoted) // it is quoted
+	return name
 }
 
 // turns is when a group of changes comes.
@@ -83,11 +91,17 @@ func turns(g Group) string {
 
 // group says what a group of changes does, a sentence a line.
 func (v voice) group(g Group) []string {
+	does := v.does(g)
+	if len(g.Labels) > 1 && len(g.Stops) == 0 {
+		which := words.Each(g.Labels, func(label string) string { return short(g.Type, label) })
+		return append([]string{fmt.Sprintf("These are %s.", v.names(which))}, does...)
+	}
+	return does
+}
+
+func (v voice) does(g Group) []string {
 	var out []string
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
-	if n := len(g.Labels); n > 1 && len(g.Stops) == 0 {
-		say("These are %s.", v.names(words.Each(g.Labels, func(label string) string { return short(g.Type, label) })))
-	}
 	if g.Refused != "" {
 		say("Refused: %s", v.text(g.Refused))
 		return out
@@ -124,8 +138,12 @@ func (v voice) group(g Group) []string {
 	}
 	if len(out) == 0 && len(g.Steps) == 0 {
 		say("The host stays as it is; only its records change.")
-	} else if len(out) == 0 && len(g.Labels) == 1 {
-		say("%s.", words.Capital(v.text(strings.Join(g.Steps, ", then "))))
+	} else if len(out) == 0 {
+		steps := g.Steps
+		if more := len(steps) - words.Listed; len(g.Labels) > 1 && more > 0 {
+			steps = append(slices.Clone(steps[:words.Listed]), fmt.Sprintf("%d steps more", more))
+		}
+		say("%s.", words.Capital(v.text(strings.Join(steps, ", then "))))
 	}
 	return out
 }
@@ -238,13 +256,16 @@ func (v voice) failure(e Explanation) []string {
 // findings say what the rules have to say, a line for each rule: what one of them says in full, and of which others it says the like.
 func (v voice) findings(all []Finding) []string {
 	var out []string
-	told := map[[2]string]bool{}
+	first := map[[2]string]Finding{}
 	for _, f := range all {
 		of := [2]string{f.Level, f.Rule}
-		if f.Rule != "" && told[of] {
-			continue
+		one, told := first[of]
+		if told = told && f.Rule != ""; told && (f.Subject != one.Subject || f.Host == one.Host) {
+			continue // the first one says that it has the like
 		}
-		told[of] = true
+		if !told {
+			first[of] = f
+		}
 		line := fmt.Sprintf("%s, %s: %s", f.Level, v.name(f.Subject), v.text(gpu.Said(oneLine(f.Found), 600)))
 		if f.Rule == "" {
 			out = append(out, line)
@@ -252,6 +273,9 @@ func (v voice) findings(all []Finding) []string {
 		}
 		var also []string
 		for _, o := range all {
+			if told {
+				break // of another host
+			}
 			if o.Level == f.Level && o.Rule == f.Rule && o.Subject != f.Subject && !slices.Contains(also, v.name(o.Subject)) {
 				also = append(also, v.name(o.Subject))
 			}
