@@ -276,6 +276,8 @@ func holdings(h *gpu.Host, vm *gpu.VM) [][2]string {
 	}
 	for _, d := range vm.Devices {
 		switch {
+		case d.VGPU != nil:
+			out = append(out, [2]string{"vGPU " + d.VGPU.Type, d.GPU})
 		case d.Pool != "" && d.GPU != "":
 			out = append(out, [2]string{"whole GPU", "pool " + named(d.Pool) + ": " + d.GPU})
 		case d.Pool != "":

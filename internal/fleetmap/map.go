@@ -231,7 +231,7 @@ func (b *builder) waiting(vm *gpu.VM) []Holder {
 		out = append(out, who)
 	}
 	for i := range vm.Devices {
-		if d := &vm.Devices[i]; !b.devices[deviceKey(vm, i)] {
+		if d := &vm.Devices[i]; d.VGPU == nil && !b.devices[deviceKey(vm, i)] { // a vGPU is drawn where it is
 			who := b.vm(vm.ID)
 			who.Note = "takes a GPU of pool " + d.Pool + " when it starts"
 			if d.GPU != "" {
