@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
@@ -197,10 +196,8 @@ type work struct {
 	progress func(StepProgress)
 	// undoing is true from when the change is being put back.
 	undoing bool
-	// last are the steps that went through the gate last: several while they are made at the same time.
-	last    []change.Step
-	abreast bool
-	mu      sync.Mutex // of last
+	// last is what went through the gate last.
+	last change.Step
 	// hostIsBack is true when an earlier attempt has put the host back, and only the
 	// claims may be left.
 	hostIsBack bool
@@ -229,7 +226,7 @@ func (s *Server) work(fence int64, e *entry, progress func(StepProgress)) *work 
 				return err
 			}
 			s.touched()
-			w.passed(step)
+			w.last = step
 			return nil
 		},
 		claims: func(ctx context.Context, step change.Step) error { return s.recordClaim(ctx, fence, step) },
@@ -255,7 +252,7 @@ func (w *work) make(ctx context.Context, expected gpu.Host, ch *Change) (Outcome
 		if local == len(rest) {
 			break // the write that ends the change makes them
 		}
-		now := rest[:local+together(rest[local:], &expected, ch.AtOnce)]
+		now := rest[:local+1]
 		rest = rest[len(now):]
 		// Written before the step, so that a step that may have run is known to be one;
 		// after it nothing needs to be written, since what puts it back also fits then.
@@ -266,8 +263,8 @@ func (w *work) make(ctx context.Context, expected gpu.Host, ch *Change) (Outcome
 			return w.fail(detached, failure("write the journal", err))
 		}
 		w.tell(begun, now)
-		if step, err := w.runAbreast(detached, now[local:]); err != nil {
-			return w.fail(detached, stepFailed(step, err))
+		if err := w.runner.run(detached, now[local]); err != nil {
+			return w.fail(detached, stepFailed(now[local], err))
 		}
 	}
 	if err := w.derive(detached); err != nil {

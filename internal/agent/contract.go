@@ -22,8 +22,6 @@ type Change struct {
 	Levels rules.Levels `json:"levels,omitempty"`
 	// Keep has the change stay once it is made, without a Settle: no other host takes part.
 	Keep bool `json:"keep,omitempty"`
-	// AtOnce is how many VMs may be stopped, or started, at the same time; 0 means 1.
-	AtOnce int `json:"at_once,omitempty"`
 }
 
 // Prepared is what a host would do for a change, found without touching anything.

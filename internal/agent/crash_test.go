@@ -33,11 +33,7 @@ func (s scenario) prepare(t *testing.T) prepared {
 	r.done(s.before...)
 	p := prepared{scenario: s, fleet: copyFleet(t, r.fleet), before: r.look()}
 	r.breaker.arm(0, failBefore)
-	r.breaker.hook = func(write string) { // several at the same time
-		r.breaker.mu.Lock()
-		defer r.breaker.mu.Unlock()
-		p.restarts = p.restarts || write == "start"
-	}
+	r.breaker.hook = func(write string) { p.restarts = p.restarts || write == "start" }
 	if err := p.run(t, r); err != nil {
 		t.Fatalf("without a failure: %v", err)
 	}

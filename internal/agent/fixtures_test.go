@@ -146,12 +146,6 @@ func pools(id, token string, from, to *gpu.PoolConfig) agent.Change {
 	return move(id, token, func(w *gpu.Want, c *gpu.PoolConfig) { w.Pool = c }, from, to)
 }
 
-// atOnce has a change stop and start so many VMs at the same time.
-func atOnce(n int, ch agent.Change) agent.Change {
-	ch.AtOnce = n
-	return ch
-}
-
 // scenario is a change on a host that earlier changes prepared.
 type scenario struct {
 	name   string
@@ -199,10 +193,6 @@ func scenarios() []scenario {
 		{
 			name: "change the count under running VMs", edit: onlyOneGPUP, before: held,
 			change: layout("x", "config", config("vdi", 4, gpuP1), config("vdi", 8, gpuP1)),
-		},
-		{
-			name: "change the count under running VMs, two at a time", edit: onlyOneGPUP, before: held,
-			change: atOnce(2, layout("x", "config", config("vdi", 4, gpuP1), config("vdi", 8, gpuP1))),
 		},
 		{
 			name:   "a GPU leaves the config and another joins",

@@ -30,11 +30,9 @@ func (w *work) lostLease(ctx context.Context, e *Error) {
 		Stands: []string{"a change that was cut off; the run that took the lease over puts it back, or this agent when the lease is free"},
 	}
 	ctx = context.WithoutCancel(ctx)
-	for _, last := range w.last {
-		if last.Op == change.OpStopVM {
-			e.Outcome.Stands = append(e.Outcome.Stands, "it may be off: VM "+words.Name(last.VMName())+
-				", which this change stopped; whoever has the lease next starts it")
-		}
+	if w.last.Op == change.OpStopVM {
+		e.Outcome.Stands = append(e.Outcome.Stands, "it may be off: VM "+words.Name(w.last.VMName())+
+			", which this change stopped; whoever has the lease next starts it")
 	}
 	note := func(ctx context.Context) error { return w.server.note(ctx, w.fence, w.entry, w.last) }
 	noted := note(ctx)
@@ -46,12 +44,10 @@ func (w *work) lostLease(ctx context.Context, e *Error) {
 
 // note adds to the records, without a lease, what the next one has to look at. It takes
 // nothing from them and changes nothing.
-func (s *Server) note(ctx context.Context, fence int64, e *entry, last []change.Step) error {
+func (s *Server) note(ctx context.Context, fence int64, e *entry, last change.Step) error {
 	return s.store.Update(ctx, func(st *backend.State) error {
-		for _, step := range last {
-			if step.Op == change.OpStopVM {
-				st.PendingStarts = withPending(st.PendingStarts, e.pendingStart(step, s.clock()))
-			}
+		if last.Op == change.OpStopVM {
+			st.PendingStarts = withPending(st.PendingStarts, e.pendingStart(last, s.clock()))
 		}
 		// A start is pending whoever has been here since: one who got in after older records were
 		// put in the place of these knew nothing of it, and that of a VM which runs is over.

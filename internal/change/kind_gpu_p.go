@@ -136,12 +136,8 @@ func (l *countChange) steps() {
 		l.add(Step{Op: OpResumeNode})
 	}
 	l.record(l.config)
-	for _, pinned := range []bool{true, false} { // in the order in which they were stopped, so that none is off for longer than others
-		for _, s := range seats {
-			if s.pinned() == pinned {
-				l.start(s.vm, s.power)
-			}
-		}
+	for _, s := range slices.Backward(seats) {
+		l.start(s.vm, s.power)
 	}
 }
 
@@ -149,10 +145,6 @@ func (l *countChange) steps() {
 type displaced struct {
 	vm    *gpu.VM
 	power gpu.Power
-}
-
-func (d displaced) pinned() bool {
-	return slices.ContainsFunc(d.vm.PartitionAdapters, func(a gpu.PartitionAdapter) bool { return a.PinnedGPU != "" })
 }
 
 // listedInVain refuses to change GPUs of which the host lists partitions for VMs that cannot let go of them.
@@ -181,8 +173,8 @@ func (l *countChange) runningHolders(g *gpu.GPU) []string {
 }
 
 // seats are the VMs that have to be off, each with the permission that its own assignment
-// gives. VMs that are pinned to a GPU are started first, and stopped last, so that they are
-// started first when the change is undone too: another one could take the partition that they need.
+// gives. VMs that are pinned to a GPU are stopped last, so that they are started first, also
+// when the change is undone: another one could take the partition that they need.
 func (l *countChange) displacedVMs() (out []displaced) {
 	for _, g := range l.held {
 		running := l.runningHolders(g)
@@ -206,7 +198,7 @@ func (l *countChange) displacedVMs() (out []displaced) {
 		}
 	}
 	pinned := func(s displaced) int {
-		if s.pinned() {
+		if slices.ContainsFunc(s.vm.PartitionAdapters, func(a gpu.PartitionAdapter) bool { return a.PinnedGPU != "" }) {
 			return 1
 		}
 		return 0
@@ -283,8 +275,6 @@ func (l *countChange) permission(vm *gpu.VM) gpu.Power {
 func (l *countChange) reshape(seats []displaced) {
 	for _, s := range seats {
 		l.stop(s.vm, s.power)
-	}
-	for _, s := range seats {
 		if len(s.vm.PartitionAdapters) > 0 {
 			l.add(Step{Op: OpRemoveAdapters, VM: s.vm.ID, Name: s.vm.Name})
 		}

@@ -719,7 +719,7 @@ func wantText(want gpu.Want) string {
 func (w *world) run(levels rules.Levels) *fleet.Fleet {
 	return fleet.New(fleet.Options{
 		Owner: randomOwner, Hosts: w.endpoints, Levels: levels, KeepUnreachable: w.cluster != nil, LeaseWait: time.Minute,
-		Patience: time.Millisecond, MaxConcurrentVMStops: 1 + int(w.seed%3), Report: true,
+		Patience: time.Millisecond, Report: true,
 	})
 }
 

@@ -90,9 +90,6 @@ func (t *transaction) prepare(ctx context.Context, names []string) error {
 		ch := t.changes[n]
 		lacks, _ := t.fleet.Lacks(n)
 		ch.Keep = len(names) == 1 && !slices.Contains(lacks, "keep")
-		if atOnce := t.fleet.opt.MaxConcurrentVMStops; atOnce > 1 && !slices.Contains(lacks, "at_once") {
-			ch.AtOnce = atOnce
-		}
 		t.changes[n] = ch
 		hosts.Go(func() error {
 			prepared[i], failed[i] = t.conn(n).Prepare(ctx, ch)

@@ -182,8 +182,7 @@ func (p *gpuProvider) Schema(_ context.Context, _ provider.SchemaRequest, resp *
 			"max_concurrent_vm_stops": tfschema.OptionalNumber("How many VMs of one cluster, or of one host that stands alone, this run stops at "+
 				"the same time. Default `1`. "+
 				"The hosts of a rollout begin their turns within it. Assignments of VMs of one host are applied one after the other.\n\n"+
-				"A change of a partition count stops all VMs that hold GPUs of a host together. If they are more, that host has its turn alone, and "+
-				"shuts down and starts that many at a time.",
+				"A change of a partition count stops all VMs that hold GPUs of a host together. If they are more, that host has its turn alone.",
 				int64validator.AtLeast(1)),
 		},
 	}

@@ -80,10 +80,6 @@ func scenarios() []scenario {
 			change: layout("x", "config", config("vdi", 4, gpuP1), config("vdi", 8, gpuP1)),
 		},
 		{
-			name: "change the count under running VMs, two at a time", edit: onlyOneGPUP, before: held, concerned: []string{run1, run2, off1},
-			change: atOnce(2, layout("x", "config", config("vdi", 4, gpuP1), config("vdi", 8, gpuP1))),
-		},
-		{
 			name:   "a GPU leaves the config and another joins",
 			before: []agent.Change{layout("c0", "config", nil, config("vdi", 8, gpuP1))},
 			change: layout("x", "config", config("vdi", 8, gpuP1), config("vdi", 8, gpuP2)),
@@ -141,12 +137,6 @@ func scenarios() []scenario {
 			change:    assign("x", "vm1", deviceFor(run1, gpuD1), nil),
 		},
 	}...)
-}
-
-// atOnce has a change stop and start so many VMs at the same time.
-func atOnce(n int, ch agent.Change) agent.Change {
-	ch.AtOnce = n
-	return ch
 }
 
 // move is a change from one want to another; either may be missing.
