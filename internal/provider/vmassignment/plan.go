@@ -88,6 +88,9 @@ func (r *Resource) choose(ctx context.Context, p *planning, planned *change.Chan
 	}
 	report.Unfinished(diags, r.Fleet, view)
 	want.VMID, want.VMName, want.Host = at.VM.ID, at.VM.Name, at.Host
+	if h, seen := view.Hosts[at.Host]; seen && h.Platform == gpu.HyperV { // whose partitions have neither
+		p.Plan.PartitionAddress, p.Plan.PartitionUUID = types.StringNull(), types.StringNull()
+	}
 	replaced := r.Fleet.Ledger.Prior(p.Instance).Assignment
 	switch {
 	case prior == nil && replaced != nil && gpu.SameID(at.VM.ID, replaced.VMID):
