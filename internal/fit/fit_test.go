@@ -110,12 +110,14 @@ func TestWrongDemands(t *testing.T) {
 		`demand "d": memory_mib is 0; it must be from 1 to`:                                {Count: 1, Kind: fit.Shares},
 		`demand "d": memory_mib is 50000, and no GPU of the hosts has more than 40960 MiB`: {Count: 1, Kind: fit.Shares, MemoryMiB: 50_000},
 		`demand "d": threads is 101; it must be more than 0`:                               {Count: 1, Kind: "share", MemoryMiB: 1, Threads: 101},
-		`demand "d": threads is 33.33; a share's percentage has one digit after`:           {Count: 1, Kind: "share", MemoryMiB: 1, Threads: 33.33},
-		`demand "d": vram_mib is -1; it must be from 1 to`:                                 {Count: 1, Kind: fit.Partitions, VRAMMiB: -1},
-		`demand "d": none of the hosts has a GPU with partitions of GPU-P`:                 {Count: 1, Kind: fit.Partitions},
-		`demand "d": profile is missing; write the MIG profile of its instances`:           {Count: 1, Kind: fit.Instances},
-		`demand "d": profile is not for kind "gpu", which has gpus`:                        {Count: 1, Kind: fit.Whole, Profile: "1g.5gb"},
-		`demand "d": gpus is -1; it must be 1 or more`:                                     {Count: 1, Kind: fit.Whole, GPUs: -1},
+		`demand "d": threads is 3.33; a share's percentage`: {
+			Count: 1, Kind: "share", MemoryMiB: 1, Threads: 3.33,
+		},
+		`demand "d": vram_mib is -1; it must be from 1 to`:                       {Count: 1, Kind: fit.Partitions, VRAMMiB: -1},
+		`demand "d": none of the hosts has a GPU with partitions of GPU-P`:       {Count: 1, Kind: fit.Partitions},
+		`demand "d": profile is missing; write the MIG profile of its instances`: {Count: 1, Kind: fit.Instances},
+		`demand "d": profile is not for kind "gpu", which has gpus`:              {Count: 1, Kind: fit.Whole, Profile: "1g.5gb"},
+		`demand "d": gpus is -1; it must be 1 or more`:                           {Count: 1, Kind: fit.Whole, GPUs: -1},
 	} {
 		d.Name = "d"
 		began := time.Now()

@@ -11,7 +11,9 @@ import (
 func TestWhatIsNotKnownIsNotNothing(t *testing.T) {
 	t.Parallel()
 	r := planreport.Report{Format: planreport.Format}
-	open := planreport.Change{Type: "gpu_partition_config", Label: `gpu_partition_config ""`, Action: planreport.Create, AfterApply: true, Turn: 1}
+	open := planreport.Change{
+		Type: "gpu_partition_config", Label: `gpu_partition_config ""`, Action: planreport.Create, AfterApply: true, Turn: 1,
+	}
 	wants := func(want string) {
 		t.Helper()
 		if got := text(t, r, planreport.TextOptions{Width: 200}); !strings.Contains(got, want) || strings.Contains(got, "no host is touched") {
