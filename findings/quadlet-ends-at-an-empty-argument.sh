@@ -9,7 +9,7 @@
 #
 # Seen: ExecStart=/usr/bin/podman run --name systemd-%N ... docker.io/library/debian echo --prefix
 #
-# It needs Go 1.24 or later and proxy.golang.org, and installs nothing.
+# It needs Go 1.24 or later and a module proxy, and installs nothing.
 set -euo pipefail
 at=$(mktemp -d)
 trap 'rm -rf "$at"' EXIT

@@ -128,7 +128,7 @@ func recordedReservation(v fleet.View, id string) (host string, claim *gpu.Claim
 	return "", nil, false
 }
 
-// lookAtReservation looks at the host that has the reservation.
+// lookAtReservation looks at the host that has the reservation, and tells where its VM is by now, if that is another one.
 func (r *Resource) lookAtReservation(
 	ctx context.Context, a *gpu.Assignment, diags *diag.Diagnostics,
 ) (view fleet.View, at fleet.FoundVM, found bool) {
@@ -140,6 +140,12 @@ func (r *Resource) lookAtReservation(
 	if err != nil {
 		report.Unreachable(diags, r.Fleet, label(a.VM), view, a.Host)
 		return view, at, false
+	}
+	search := fleet.VMSearch{VM: a.VM, Hint: []string{a.Host}}
+	if is, err := search.In(r.Fleet.Snapshot(ctx, nil, fleet.ForVM(search))); err == nil && is.Host != a.Host {
+		diags.AddAttributeWarning(path.Root("vm"), "The VM is not where its vGPU is reserved", fmt.Sprintf(
+			"%s\n\nHost: %s\nFound: The vGPU is reserved on this host, and the VM is on %s.\n"+
+				"Fix: Replace the assignment (`-replace`), which reserves one where the VM is, or move the VM back.", label(a.VM), a.Host, is.Host))
 	}
 	return view, at, true
 }
