@@ -5,12 +5,12 @@ import (
 	"io"
 	"strings"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/planreport"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
-// mostMarkdown is how many characters a comment on a pull request takes; what is left out is said.
-const mostMarkdown = 60_000
+// said is a text of somebody else in Markdown.
+var said = planreport.EscapedMarkdown
 
 // Markdown writes a picture for a pull request: a row for each GPU, its bar in letters of one width, which draw to scale.
 func Markdown(w io.Writer, p Picture) error {
@@ -28,7 +28,7 @@ func Markdown(w io.Writer, p Picture) error {
 			continue
 		}
 		text := markdownHost(h, p.After != nil)
-		if left > 0 || b.Len()+len(text)+len(end) > mostMarkdown-1_000 {
+		if left > 0 || b.Len()+len(text)+len(end) > planreport.MostMarkdown-1_000 {
 			left++
 			continue
 		}
@@ -117,18 +117,5 @@ func markdownHost(h hostRows, both bool) string {
 		fence += "`"
 	}
 	fmt.Fprintf(&b, "%s\n%s%s\n\n</details>\n", fence, text, fence)
-	return b.String()
-}
-
-// said is a text of somebody else's in Markdown: none of its signs mean anything there.
-func said(s string) string {
-	var b strings.Builder
-	for _, r := range gpu.Printable(s) {
-		if strings.ContainsRune("\\`*_{}[]()#!|<>&~@", r) {
-			fmt.Fprintf(&b, "&#%d;", r)
-			continue
-		}
-		b.WriteRune(r)
-	}
 	return b.String()
 }

@@ -12,9 +12,9 @@ import (
 )
 
 // markdown is the voice of a pull request.
-var markdown = voice{name: codeSpan, text: escapedMarkdown, arrow: "→"}
+var markdown = voice{name: codeSpan, text: EscapedMarkdown, arrow: "→"}
 
-// MostMarkdown is how many characters an explanation in Markdown has at most: a comment of GitHub has room for 65,536.
+// MostMarkdown is how many characters a text in Markdown has at most: a comment of GitHub has room for 65,536.
 const MostMarkdown = 60_000
 
 // codeSpan is a text of somebody else as code: one line in which nothing is markup, a link or a mention. Its fence is longer than
@@ -37,8 +37,8 @@ func codeSpan(text string) string {
 	return fence + text + fence
 }
 
-// escapedMarkdown is a sentence that has names of others in it: nothing in it is markup, a link or a mention.
-func escapedMarkdown(text string) string {
+// EscapedMarkdown is a sentence that has names of others in it: nothing in it is markup, a link or a mention.
+func EscapedMarkdown(text string) string {
 	text = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(oneLine(text))
 	var b strings.Builder
 	for _, r := range text {

@@ -49,7 +49,8 @@ func checkVMMustBeOff(r *run) {
 		f.Fix = "Write `power = { allow_shutdown = true }` to shut it down and start it again, or `power = { when = \"next_off\" }` to wait " +
 			"for its next power-off."
 		if destroys {
-			f.Fix += " A destroy knows only what was applied: apply this attribute first, or set it in the provider's `power` block."
+			f.Fix = "Write `power = { allow_shutdown = true }` to shut it down and start it again, or shut the VM down yourself. A destroy knows " +
+				"only what was applied: apply this attribute first, or set it in the provider's `power` block."
 		}
 	case gpu.VMSaved, gpu.VMPaused:
 		f.Fix = "Start or resume the VM and shut it down, or delete its saved state. A saved or paused VM keeps the devices that it had."

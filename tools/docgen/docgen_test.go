@@ -358,6 +358,32 @@ func misspelt(v any, try func()) {
 	}
 }
 
+// What a page links to is there.
+func TestLinks(t *testing.T) {
+	link, seen := regexp.MustCompile(`\]\(([^)#:\s]+\.md)(?:#[^)]*)?\)`), 0
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "examples/*/*.md", "test/*/*.md"} {
+		pages, err := filepath.Glob(filepath.Join(root(), pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, page := range pages {
+			text, err := os.ReadFile(page)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, to := range link.FindAllSubmatch(text, -1) {
+				seen++
+				if _, err := os.Stat(filepath.Join(filepath.Dir(page), filepath.FromSlash(string(to[1])))); err != nil {
+					t.Errorf("%s links to %s, which is not there", page, to[1])
+				}
+			}
+		}
+	}
+	if seen < 100 {
+		t.Errorf("only %d links were looked at", seen)
+	}
+}
+
 // Each page of the table is there, and each page has a shelf.
 func TestShelves(t *testing.T) {
 	seen := map[string]int{}

@@ -39,7 +39,8 @@ func (fromMIGParted) Definition(_ context.Context, _ function.DefinitionRequest,
 			"- `mig_enabled`: whether MIG is on;\n" +
 			"- `profiles`: numbers of instances by profile, as `mig = { profiles = ... }` takes them.\n\n" +
 			"The file is read as mig-parted reads it, by YAML 1.1. What mig-parted refuses is an error, and so is what it would drop without a " +
-			"word: a second document, a label or a profile that is there twice, an index below zero, a filter or a profile that fits no GPU.",
+			"word: a second document, a label or a profile that is there twice, an index below zero, a filter that is no PCI id, a " +
+			"profile that is no name of one. Whether a GPU has the profile it does not ask.",
 		Parameters: []function.Parameter{
 			function.StringParameter{Name: "yaml", MarkdownDescription: "The file's content, for example from `file(\"config.yaml\")`, or that of " +
 				"the Kubernetes ConfigMap which has it."},

@@ -9,7 +9,7 @@ import (
 )
 
 // A reservation whose VM has left its host is told, and replaced it is where the VM is.
-func TestAReservationWhoseVMHasMovedIsTold(t *testing.T) {
+func TestAccVMAssignment_AReservationWhoseVMHasMovedIsTold(t *testing.T) {
 	t.Parallel()
 	two := rig.KVM(rig.L40s(0))
 	other := rig.KVM(rig.L40s(1)).Hosts[0]
