@@ -24,3 +24,13 @@ func TestTheUsersOfAGPUAreToldApart(t *testing.T) {
 		t.Errorf("the lines that begin with a process are %q:\n%s", got, out.String())
 	}
 }
+
+// A vGPU of a VM is told as one, and not as a whole GPU.
+func TestAVGPUIsNoWholeGPU(t *testing.T) {
+	t.Parallel()
+	vm := gpu.VM{ID: "1", Devices: []gpu.DeviceAssignment{{GPU: "GPU-1", VGPU: &gpu.VGPUPlace{Type: "L40S-12Q"}}, {GPU: "GPU-2"}}}
+	got := holdings(&gpu.Host{VMs: []gpu.VM{vm}}, &vm)
+	if len(got) != 2 || got[0] != [2]string{"vGPU L40S-12Q", "GPU-1"} || got[1] != [2]string{"whole GPU", "GPU-2"} {
+		t.Errorf("it has %v", got)
+	}
+}
